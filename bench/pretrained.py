@@ -1,14 +1,15 @@
 """Speed and memory of a training step on a pretrained model of 135 million parameters, beside TRL's.
 
-Both libraries take turns, step by step, one thread each. Writes docs/bench_pretrained.md and .json, leg by leg: what
-was measured before and is not measured again stays.
+Both libraries take turns, step by step, one thread each, with the same library for their products. Writes
+docs/bench_pretrained.md and .json, leg by leg for every kind of processor: what was measured before and is not measured
+again stays.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from typing import Annotated, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
 import typer
 from rich.console import Console
@@ -28,6 +30,7 @@ import machine
 import pretrained_job as job
 from gate import Worker
 from grouprl.core.errors import InputError
+from grouprl.evaluation.pass_at_k import mean_interval
 from grouprl.policy.language.arithmetic import ProductKind, Shape, rate, timed
 from grouprl.policy.language.gguf import converted_folder
 from grouprl.policy.products import has_onednn
@@ -41,13 +44,18 @@ Step = dict[str, Any]
 
 @dataclass(frozen=True)
 class Leg:
-    """Who takes turns: one precision of ours, and TRL with weights in one type, or nobody."""
+    """Who takes turns: one precision of ours, and TRL's weights and products, or nobody.
+
+    `theirs` is float32 (torch's own products), onednn (weights in float32, products by oneDNN) or bfloat16.
+    """
 
     ours: str
     theirs: str | None
 
 
-LEGS = {leg.ours: leg for leg in (Leg("onednn", "float32"), Leg("mixed", "bfloat16"), Leg("float32", None))}
+LEGS = {leg.ours: leg for leg in (Leg("float32", "float32"), Leg("onednn", "onednn"), Leg("mixed", "bfloat16"))}
+TYPICAL: Shape = (1024, 576, 1536)
+"""A product of the model, by which the types of a processor are compared."""
 
 
 def main(
@@ -63,13 +71,15 @@ def main(
     """Measure and write the report."""
     torch.set_num_threads(1)
     folder, console, stored = model_folder(model), Console(), docs / f"{name}.json"
-    results = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {"legs": {}}
-    for leg in chosen(legs, device):
+    results = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+    known = facts(device)
+    here = results.setdefault(known.get("gpu") or known["types"], {"legs": {}})
+    here["bfloat16"] = relative_rate(device)
+    for leg in chosen(legs, device, here["bfloat16"]):
         leg = leg if trl else Leg(leg.ours, None)
         with tempfile.TemporaryDirectory() as scratch:
             found = race(leg, Setting(folder, device, steps, trl, trl_rows), Path(scratch), console)
-        found |= {"machine": facts(device)} | earlier_race(results["legs"].get(leg.ours, {}), found)
-        results["legs"][leg.ours] = found
+        here["legs"][leg.ours] = found | {"machine": known}
         write_json(stored, results)
         write_text(docs / f"{name}.md", page(results))
 
@@ -99,13 +109,19 @@ class Setting:
     trl_rows: int
 
 
-def chosen(legs: str, device: str) -> list[Leg]:
-    """Return the legs called, by default all that the device and this torch can run."""
+def relative_rate(device: str) -> float:
+    """Return how many times as fast products in bfloat16 are as those in float32."""
+    kinds = (torch.bfloat16, torch.float32)
+    wide, narrow = (rate(TYPICAL, device, clock=time.process_time, kind=kind) for kind in kinds)
+    return wide / narrow
+
+
+def chosen(legs: str, device: str, bfloat16: float) -> list[Leg]:
+    """Return the legs called, by default all that the device and this torch can run; `mixed` where its products pay."""
     if legs:
         return [LEGS[name] for name in legs.split(",")]
-    if device != "cpu":
-        return [Leg("float32", "float32"), LEGS["mixed"]]
-    return [leg for leg in LEGS.values() if leg.ours != "onednn" or has_onednn()]
+    onednn = device == "cpu" and has_onednn()
+    return [leg for name, leg in LEGS.items() if {"onednn": onednn, "mixed": bfloat16 > 1}.get(name, True)]
 
 
 def facts(device: str) -> dict[str, str]:
@@ -114,15 +130,6 @@ def facts(device: str) -> dict[str, str]:
     if device != "cpu":
         return {"gpu": torch.cuda.get_device_name(device), **found}
     return found | {"types": ", ".join(machine.wide_types()) or "neither AVX-512 nor AMX"}
-
-
-def earlier_race(old: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return what was measured of TRL on an earlier day, with that day, where it did not run this time."""
-    if "theirs" in found or "theirs" not in old:
-        return {}
-    ratio = old["theirs"]["seconds"] / found["ours"]["seconds"]
-    day = old.get("theirs_date", old["machine"]["date"])
-    return {"theirs": old["theirs"], "theirs_dtype": old["theirs_dtype"], "theirs_date": day, "ratio": ratio}
 
 
 def race(leg: Leg, setting: Setting, scratch: Path, console: Console) -> dict[str, Any]:
@@ -161,20 +168,26 @@ def race(leg: Leg, setting: Setting, scratch: Path, console: Console) -> dict[st
 
 
 def summary(leg: Leg, measured: dict[str, list[Step]], device: str) -> dict[str, Any]:
-    """Medians of both, ratios pair by pair, and the share of useful arithmetic of ours."""
-    ours, found = measured["ours"], dict[str, Any](precision=leg.ours, theirs_dtype=leg.theirs)
-    key = "cpu" if device == "cpu" else "wall"
+    """Return what each step of both took, the ratios pair by pair, and the share of useful arithmetic of ours."""
+    key, found = "cpu" if device == "cpu" else "wall", dict[str, Any](precision=leg.ours, theirs_dtype=leg.theirs)
     for who, taken in measured.items():
         found[who] = {
-            "seconds": statistics.median(step[key] for step in taken),
+            "seconds": [step[key] for step in taken],
+            "tokens": [step["tokens"] for step in taken],
             "rss_mb": taken[-1]["rss_mb"],
-            "tokens": statistics.median(step["tokens"] for step in taken),
-            "each": [step[key] for step in taken],
         }
     if "theirs" in measured:
-        pairs = zip(measured["theirs"], ours, strict=True)
-        found["ratio"] = statistics.median(theirs[key] / own[key] for theirs, own in pairs)
-    return found | {"profile": useful(ours[-1], KINDS[leg.ours], device)}
+        seconds, tokens = (
+            np.array(found["theirs"][what]) / np.array(found["ours"][what]) for what in ("seconds", "tokens")
+        )
+        found["ratio"] = {"step": ratio(seconds), "token": ratio(seconds / tokens)}
+    return found | {"profile": useful(measured["ours"][-1], KINDS[leg.ours], device)}
+
+
+def ratio(pairs: np.ndarray) -> list[float]:
+    """Return the geometric mean of the ratios of pairs of steps, and its 95 % interval by Student's distribution."""
+    found = mean_interval(np.log(pairs))
+    return [math.exp(x) for x in (found.value, found.low, found.high)]
 
 
 def useful(last: Step, kind: ProductKind, device: str) -> dict[str, Any]:

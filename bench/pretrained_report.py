@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from report import markdown
 
-GOALS = (
-    ("float32 against float32", "onednn", 3.5),
-    ("mixed against TRL's better type", "mixed", 6.0),
-)
+GOALS = {"float32": 3.5, "onednn": 3.5, "mixed": 6.0}
+"""How many times as fast as TRL each precision should be."""
 MEMORY_GOAL, USEFUL_GOAL = 1 / 3, 0.65
 WORDS = {
     "float32": "`precision: float32` (torch's own products)",
     "onednn": "`precision: onednn` (float32 by oneDNN)",
     "mixed": "`precision: mixed` (products in bfloat16)",
 }
+THEIRS = {
+    "float32": "TRL in float32 (torch's own products)",
+    "onednn": "TRL in float32, by oneDNN",
+    "bfloat16": "TRL in bfloat16",
+}
 
 PAGE = """# Speed on a pretrained model
 
 Measured by `bench/pretrained.py`, a part of `make bench`: SmolLM2-135M-Instruct, sums asked in its chat template, 8
 prompts × 8 completions of at most 24 tokens, one optimiser step per rollout, a reward that varies in nearly every
-group. A line with a ratio stands for steps taken in turn with those of the line below, unless a day is named there, in
-processes of their own. Seconds are {clock}.
+group. Both libraries take their steps in turn, in processes of their own, after one that is not counted; each line of
+ours was raced by the line of TRL's below it, which multiplies by the same library. Seconds are {clock}.
 
-{machine}
+A ratio is TRL's cost over ours: the geometric mean over the pairs of steps, with its 95 % interval by Student's
+distribution. A goal is met, or missed, where the whole interval lies on that side of it. `useful` is what the matrix
+products and the attention that a step cannot do without take by themselves, in the type in use and by the same kernels,
+over the step's seconds: what is computed anew counts as not useful. Peak memory is that of the whole process.
 
-## A step
-
-{steps}
-
-`ratio` is the median of TRL's seconds over ours, pair by pair; where TRL ran on another day, that of its median and
-ours. `useful` is what the matrix products and the
-attention that a step cannot do without take by themselves, in the type in use and by the same kernels, over the step's
-seconds: what is computed anew counts as not useful. Peak memory is that of the whole process.
-
-## Goals
-
-{goals}
-
-{notes}
-
-## Where our step goes
-
-{parts}
-
-Seconds per step; in parentheses what the products alone take. Spans are those of `grouprl train --profile`.
+{machines}
 
 ## What makes the difference
 
@@ -60,44 +49,83 @@ Seconds per step; in parentheses what the products alone take. Spans are those o
 - Gradients are allocated as they come: while a pass is read there are none, and they replace its activations.
 - What is left beside products: softmax over 49,152 entries; attention in small matrices; elementwise passes; weights,
   which are rounded anew in each pass.
-{trl}"""
+"""
+
+MACHINE = """## {title}
+
+{facts}
+
+{steps}
+
+{goals}
+
+Where our step goes, in seconds per step; in parentheses what the products alone take. Spans are those of
+`grouprl train --profile`.
+
+{parts}
+"""
 
 
 def page(results: dict[str, Any]) -> str:
-    """The text of docs/bench_pretrained.md."""
-    legs: dict[str, Any] = results["legs"]
-    facts = next(iter(legs.values()))["machine"]
-    return PAGE.format(
-        clock="the wall clock's" if "gpu" in facts else "the processor's, on one thread of a machine that was not idle",
-        machine=", ".join(f"{name} {value}" for name, value in facts.items()),
-        steps=markdown(["who", "s/step", "ratio", "peak memory, MB", "tokens", "useful", "steps"], step_rows(legs)),
-        goals=goals(legs),
-        notes="\n".join(f"- {note}" for note in results.get("notes", ())),
+    """Return the text of docs/bench_pretrained.md."""
+    clock = "the wall clock's" if any(_facts(found).get("gpu") for found in results.values()) else "the processor's"
+    return PAGE.format(clock=clock, machines="\n".join(section(*item) for item in results.items()))
+
+
+def section(kind: str, found: dict[str, Any]) -> str:
+    """Return what was measured on one kind of processor."""
+    legs = found["legs"]
+    head = ["who", "s/step", "ratio", "ratio per token", "peak memory, MB", "tokens", "useful", "steps"]
+    lines = [*goals(legs), *(f"- {note}" for note in found.get("notes", ())), *_without_bfloat16(found)]
+    return MACHINE.format(
+        title=f"On a processor with {kind}" if "gpu" not in _facts(found) else f"On {kind}",
+        facts=", ".join(f"{name} {value}" for name, value in _facts(found).items()),
+        steps=markdown(head, step_rows(legs)),
+        goals="\n".join(lines),
         parts=markdown(["part", *legs], part_rows(legs)),
-        trl=trl_words(legs),
     )
 
 
+def _facts(found: dict[str, Any]) -> dict[str, str]:
+    """Return the facts of the machine at the latest of its legs."""
+    facts: dict[str, str] = max((leg["machine"] for leg in found["legs"].values()), key=lambda each: each["date"])
+    return facts
+
+
+def _without_bfloat16(found: dict[str, Any]) -> Iterator[str]:
+    """Say why `mixed` was not raced where this processor does not multiply bfloat16 by itself."""
+    if "mixed" not in found["legs"] and found["bfloat16"] <= 1:
+        what = f"products in bfloat16 take {1 / found['bfloat16']:.1f} times as long here as those in float32"
+        yield f"- `precision: mixed` and TRL in bfloat16 were not raced: {what}."
+
+
 def step_rows(legs: dict[str, Any]) -> list[list[str]]:
-    """Two rows for each pair."""
+    """Return two rows for each pair."""
     rows = []
     for name, leg in legs.items():
-        ratio = f"{leg['ratio']:.2f}" if "ratio" in leg else ""
-        useful, count = f"{leg['profile']['useful']:.0%}", str(leg["steps"])
-        rows.append([WORDS[name], *_cost(leg["ours"], ratio), useful, count])
+        ratios = [spelt(leg["ratio"].get(what)) for what in ("step", "token")] if "ratio" in leg else ["", ""]
+        rows.append([WORDS[name], *_cost(leg["ours"], *ratios), f"{leg['profile']['useful']:.0%}", _count(leg["ours"])])
         if "theirs" in leg:
-            day = f", on {leg['theirs_date']}" if "theirs_date" in leg else ""
-            taken = str(len(leg["theirs"]["each"]))
-            rows.append([f"TRL, weights in {leg['theirs_dtype']}{day}", *_cost(leg["theirs"], ""), "", taken])
+            rows.append([THEIRS[leg["theirs_dtype"]], *_cost(leg["theirs"], "", ""), "", _count(leg["theirs"])])
     return rows
 
 
-def _cost(found: dict[str, Any], ratio: str) -> list[str]:
-    return [f"{found['seconds']:.1f}", ratio, f"{found['rss_mb']:,.0f}", f"{found['tokens']:.0f}"]
+def spelt(ratio: list[float] | None) -> str:
+    """Return a ratio with its interval."""
+    return "" if ratio is None else f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+
+
+def _cost(found: dict[str, Any], per_step: str, per_token: str) -> list[str]:
+    memory, tokens = f"{found['rss_mb']:,.0f}", f"{median(found['tokens']):.0f}"
+    return [f"{median(found['seconds']):.1f}", per_step, per_token, memory, tokens]
+
+
+def _count(found: dict[str, Any]) -> str:
+    return str(len(found["seconds"]))
 
 
 def part_rows(legs: dict[str, Any]) -> list[list[str]]:
-    """One row for each part that took a hundredth of a step or more anywhere."""
+    """Return one row for each part that took a hundredth of a step or more anywhere."""
     spent = {name: leg["profile"]["seconds"] for name, leg in legs.items()}
     parts = dict.fromkeys(part for seconds in spent.values() for part in seconds)
     shown = [part for part in parts if any(s.get(part, 0) > 0.01 * sum(s.values()) for s in spent.values())]
@@ -109,40 +137,26 @@ def part_rows(legs: dict[str, Any]) -> list[list[str]]:
     return [[part, *(cell(name, part) for name in legs)] for part in shown]
 
 
-def goals(legs: dict[str, Any]) -> str:
+def goals(legs: dict[str, Any]) -> Iterator[str]:
     """Say of each goal what was measured."""
-    theirs = [leg["theirs"]["seconds"] for leg in legs.values() if "theirs" in leg]
-    lines = []
-    for words, name, goal in GOALS:
-        if name not in legs or not theirs:
-            lines.append(f"- {words}: goal {goal:g} ×; not measured here.")
-            continue
-        own = legs[name]["ours"]["seconds"]
-        found = min(theirs) / own if name == "mixed" else legs[name]["ratio"]
-        lines.append(f"- {words}: {found:.2f} × of {goal:g} ×, {'met' if found >= goal else 'missed'}.")
     for name, leg in legs.items():
+        if "ratio" not in leg:
+            yield f"- {name}: goal {GOALS[name]:g} ×; not raced here."
+        for what, found in leg.get("ratio", {}).items():
+            goal = GOALS[name]
+            yield f"- {name}, per {what}: {spelt(found)} of {goal:g} ×, {verdict(found, goal)}."
         if "theirs" in leg:
             share = leg["ours"]["rss_mb"] / leg["theirs"]["rss_mb"]
-            met = "met" if share <= MEMORY_GOAL else "missed"
-            lines.append(
-                f"- memory, {name} over TRL in {leg['theirs_dtype']}: {share:.2f} of {MEMORY_GOAL:.2f}, {met}."
-            )
+            yield f"- memory, {name}: {share:.2f} of TRL's, goal {MEMORY_GOAL:.2f}, {_met(share <= MEMORY_GOAL)}."
         share = leg["profile"]["useful"]
-        if name == "onednn":
-            lines.append(
-                f"- useful arithmetic, {name}: {share:.0%} of 65%, {'met' if share >= USEFUL_GOAL else 'missed'}."
-            )
-    return "\n".join(lines)
+        yield f"- useful arithmetic, {name}: {share:.0%} of {USEFUL_GOAL:.0%}, {_met(share >= USEFUL_GOAL)}."
 
 
-def trl_words(legs: dict[str, Any]) -> str:
-    """Say how TRL was set where it was not as its defaults have it."""
-    rows = {leg["trl_rows"] for leg in legs.values() if "theirs" in leg}
-    if rows and min(rows) < 64:
-        return (
-            f"\nTRL's 64 rows went through the model {min(rows)} at a time (`per_device_train_batch_size`, with "
-            "gradients accumulated), since the memory of this machine did not hold all at once beside what else ran "
-            "on it. In one pass TRL took 13.7 GB in float32 and 11.9 GB in bfloat16 on another day; the arithmetic of "
-            "its step is the same.\n"
-        )
-    return ""
+def verdict(ratio: list[float], goal: float) -> str:
+    """Say whether the interval of a ratio lies above or below a goal, or holds it."""
+    _, low, high = ratio
+    return "met" if low >= goal else "missed" if high < goal else "open: the interval holds the goal"
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"

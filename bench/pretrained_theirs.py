@@ -1,6 +1,7 @@
 """Worker: TRL's GRPOTrainer on a pretrained model, one step per turn.
 
-Arguments: model folder, output folder, steps, type of the weights, rows of a pass.
+Arguments: model folder, output folder, steps, type of the weights (`onednn`: float32, with products by oneDNN), rows of
+a pass, the job.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
 from gate import Gate
+from onednn_linear import onednn_linear
 from rewards import even_digits
 from theirs_settings import settings
 from theirs_turns import Turns, measure
@@ -30,6 +32,8 @@ def main(model: str, folder: str, steps: int, dtype: str, rows: int, job: Mappin
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    if dtype == "onednn":
+        torch.nn.functional.linear = onednn_linear
     gate, seconds = Gate(), defaultdict[str, float](float)
     trainer = build(model, folder, steps, dtype, rows, job)
     measure(trainer, seconds)
@@ -55,7 +59,9 @@ def build(model: str, folder: str, steps: int, dtype: str, rows: int, job: Mappi
         return [even_digits(messages[0]["content"]) for messages in completions]
 
     return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)),
+        model=AutoModelForCausalLM.from_pretrained(
+            model, dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        ),
         reward_funcs=reward,
         args=arguments,
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in job["prompts"]]),
