@@ -94,7 +94,7 @@ def test_a_data_part_names_the_fields_that_it_fills(forget):
     ("attribute", "text", "message"),
     [
         ("says", "at most {round} rounds", "no|must be one of the part's settings.*rounds"),
-        ("equation", "x^{", "names of settings stand in braces"),
+        ("equation", "x^{", "names of settings are written in braces"),
         ("reads", ("{against}_bt",), "'{against}'"),
     ],
 )

@@ -169,7 +169,7 @@ def test_what_stands_in_no_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     notebook = ModuleType("__main__")
     exec("def cell(completion):\n    return 1.0", notebook.__dict__)
     monkeypatch.setitem(sys.modules, "__main__", notebook)
-    with pytest.raises(InputError, match=r"stands in no file.*%%writefile"):
+    with pytest.raises(InputError, match=r"is not defined in a file.*%%writefile"):
         reference(notebook.cell)
 
 

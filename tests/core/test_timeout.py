@@ -125,7 +125,7 @@ def test_a_task_whose_constructor_hangs(work: Path, monkeypatch: pytest.MonkeyPa
     (work / "hangs_made.py").write_text(TASK.format(does="time.sleep(100)"))
     monkeypatch.setenv(clocks.VARIABLE, "60")
     monkeypatch.setattr(registry, "MAKING", 0.3)
-    with pytest.raises(InputError, match=r"hangs_made\.py:Mine' is not made in time"):
+    with pytest.raises(InputError, match=r"hangs_made\.py:Mine' was not made in time"):
         load_task("hangs_made.py:Mine")
 
 

@@ -36,9 +36,24 @@ ODD = {
     "small letters": re.compile(r"\bin small letters\b"),
     "for sure": re.compile(r"\bfor sure\b"),
     "dossier": re.compile(r"\bdossier"),
+    "is no": re.compile(
+        r"(?<!there )(?<!There )\b(is|are|was|were) no (?!(longer|more|less|one|better|worse|larger|smaller|higher|"
+        r"lower|shorter|nearer|further|such|different|other|sign|reason|\d)\b)"
+    ),
+    "at least, after the number": re.compile(r"\b(one|two|three|\d+)( (?!and|has)[a-z]+)? at least(?! [`\d-])\b"),
+    "at the most": re.compile(r"\bat the (most|least)\b"),
+    "none such": re.compile(r"\bnone such\b"),
+    "there are not": re.compile(r"\b(that|which) there (is|are) not\b"),
+    "the rows stay": re.compile(r"\b[Tt]he rows stay\."),
+    "a former": re.compile(r"\ba former\b"),
+    "of nothing": re.compile(r"\bof nothing\b"),
+    "legal are": re.compile(r"^[Ll]egal are\b"),
+    "who, of agents": re.compile(r"\b(those|all) who (name|act|arrive)"),
 }
 MOST = re.compile(r"[Mm]ost (?!of\b)\w+s\b(?! \w+ (are|have|do)\b)")
 """The beginning of a description: "most tokens" are the majority of them, and not the largest number."""
+ABOUT = re.compile(r"(^|\. )Of (?!course\b)[^,.;:`]{3,60}, ")
+"""A sentence of a docstring that begins with what it is about: "Of a pair, the first wins"."""
 ARGUMENT = re.compile(r"\s+[a-z_]+: " + MOST.pattern)
 """The same for an argument."""
 TALK = "tasks/"
@@ -95,6 +110,7 @@ def wrongs(text: str) -> list[str]:
     return [
         *found,
         *odd(" ".join(text.split())),
+        *(f"a sentence that begins with {match[0]!r}" for match in ABOUT.finditer(" ".join(text.split()))),
         *(f"'most' for the largest number: {line.strip()!r}" for line in text.splitlines() if ARGUMENT.match(line)),
         *([] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"]),
     ]
@@ -122,6 +138,10 @@ def test_docstrings_fields_and_messages_are_in_plain_words() -> None:
         "Mend it.",
         "Return one in the place of another.",
         "Return the tokens behind the prompt.",
+        "Raise it if a row is no pair.",
+        "Return three rows at least.",
+        "Refuse actions that there are not.",
+        "Compare two. Of a pair, the first one wins.",
         "Sample.\n\nArgs:\n    budget: most tokens of a completion.",
     ],
 )
@@ -130,7 +150,8 @@ def test_what_is_odd_is_told(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Return whether it is whole.", "Say what a template shows.", "Read it, if there is one."]
+    "text",
+    ["Return whether it is whole.", "Say what a template shows.", "Read it, if there is one.", "It is no longer read."],
 )
 def test_what_is_plain_passes(text: str) -> None:
     assert wrongs(text) == []

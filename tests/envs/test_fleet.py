@@ -73,7 +73,7 @@ def test_legal_is_what_fits_and_the_first_in_time_must_move() -> None:
     played(world, [([1, 3], [0, 1])])
     # vehicle 1 is empty: it may stay or go home; vehicle 0 travelled less, and may not stay
     assert world.legal().tolist() == [[True, False, True, False], [True, False, False, True]]
-    with pytest.raises(InputError, match=r"Legal are \[\[0, 2\], \[0, 3\]\]"):
+    with pytest.raises(InputError, match=r"The legal nodes are \[\[0, 2\], \[0, 3\]\]"):
         world.step([1, 3, 0, 1])
 
 

@@ -109,7 +109,7 @@ def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
         ("broken", {}, "fails while it is made.*no licence"),
         ("Walk", {"config": {"lenght": 3}}, "cannot be called with.*lenght"),
         ("Wlak", {}, "There is no 'Wlak'.*Walk"),
-        ("vector", {"config": {"num_envs": 4}}, "a vector environment of 4 places.*num_envs"),
+        ("vector", {"config": {"num_envs": 4}}, "a vector environment of 4 environments.*num_envs"),
         ("Walk", {"turns": None}, "has no limit of steps"),
         ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAcion"]}, "There is no 'ClipAcion'.*ClipAction"),
         ("Walk", {"wrappers": [{"min_obs": 1}]}, "a wrapper is .*as name"),
@@ -146,7 +146,7 @@ def worded():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("two", {}, "a vector environment of 2 places"),
+        ("two", {}, "a vector environment of 2 environments"),
         ("worded", {}, "are .*Text"),
         ("Noted", {"turns": None}, "has no limit of steps"),
         ("Noted", {"wrappers": ["gymnasium.wrappers:ClipAction"]}, "refuses"),

@@ -147,7 +147,7 @@ def test_what_is_wrong_is_said(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     said = {
         "verifiers:vf-leters": "Did you mean 'vf-letters'",
-        "verifiers:os": "'os' is no environment of verifiers",
+        "verifiers:os": "'os' is not an environment of verifiers",
         "env:verifiers:a b": "is not the name of an environment",
     }
     for name, words in said.items():

@@ -246,7 +246,7 @@ def test_a_constructor_that_hangs_is_refused(work, monkeypatch) -> None:
     )
     monkeypatch.setattr(environments, "MAKING", 0.3)
     begun = time.perf_counter()
-    with pytest.raises(InputError, match=r"is not made in time.*0\.3 seconds"):
+    with pytest.raises(InputError, match=r"was not made in time.*0\.3 seconds"):
         load_task({"name": "env:hang.py:Hangs", "turns": 2})
     assert time.perf_counter() - begun < 30
 

@@ -44,7 +44,7 @@ def test_a_swept_setting_reaches_the_configuration() -> None:
         (lambda: methods_of("grpo,3"), "a name or a mapping"),
         (lambda: labels("grpo,grpo"), "compared with itself"),
         (lambda: sweeps_of("--over", ["optim.lr"]), "names a setting and its values"),
-        (lambda: sweeps_of("--over", ["optim.lr=1,1"]), "each value stands there once"),
+        (lambda: sweeps_of("--over", ["optim.lr=1,1"]), "each value may be given only once"),
         (lambda: sweeps_of("--tune", ["optim.lr=1", "optim.lr=2"]), "twice"),
         (lambda: budget_of("joules=3"), "tokens, trained, steps, seconds"),
         (lambda: budget_of("seconds"), "amount has to be given"),

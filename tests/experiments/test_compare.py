@@ -177,7 +177,7 @@ def test_a_measure_that_is_no_number_is_never_the_best_and_is_not_compared(tmp_p
     assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}
     assert all("failed at optim.lr=1e-2" in " ".join(each.notes()) for each in result.tuned)
     object.__setattr__(store, "nowhere", "dr_grpo")
-    with pytest.raises(RunError, match=r"eval/pass@1 of the run .*dr_grpo.* is no number in 1 of its 2 evaluations"):
+    with pytest.raises(RunError, match=r"eval/pass@1 of the run .*dr_grpo.* is not a number in 1 of its 2 evaluations"):
         compared(design(tune={}), store)
 
 

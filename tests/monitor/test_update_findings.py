@@ -23,10 +23,11 @@ from grouprl.monitor.health import examine
 from grouprl.monitor.history import HealthFacts
 from grouprl.monitor.scored_twice import both_scores, sampled_twice, twice_metrics
 from grouprl.policy import load_policy
+from grouprl.policy.thinning import thinned
 from grouprl.policy.weight_kinds import weight_kind
 from grouprl.training.loop import train
 from grouprl.training.measures import gradient_watch
-from grouprl.training.measures.gradient_watch import GradientWatch, positive_share, signal_and_noise, thinned
+from grouprl.training.measures.gradient_watch import GradientWatch, positive_share, signal_and_noise
 from grouprl.training.optimise import moved_kinds
 
 NEW = ("part_too_fast", "part_stands_still", "noisy_gradient", "lopsided_advantage", "verifier_noise")
@@ -155,9 +156,8 @@ def test_the_minibatches_of_a_rollout_are_watched_once() -> None:
 
 def test_evenly_spaced_entries_stand_for_a_large_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[Tensor] = [torch.arange(5.0), torch.arange(5.0, 6.0), torch.arange(6.0, 12.0)]
-    monkeypatch.setattr(gradient_watch, "LOOKED_AT", 4)
-    kept, every = thinned(pieces)
-    assert (kept.tolist(), every) == ([0.0, 3.0, 6.0, 9.0], 3), "every third of all twelve, whatever the pieces"
+    kept = [piece.tolist() for piece in thinned(pieces, 3)]
+    assert kept == [[0.0, 3.0], [], [6.0, 9.0]], "every third of all twelve, whatever the pieces"
     monkeypatch.setattr(gradient_watch, "LOOKED_AT", 2)
     found = watched([4.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0])
     assert found == pytest.approx({"gradient_signal": 32.0, "gradient_noise": 0.0}), "each entry kept stands for two"

@@ -65,7 +65,7 @@ def test_a_code_is_declared_once() -> None:
 
 
 def test_a_severity_that_is_not_declared_is_refused() -> None:
-    with pytest.raises(ValueError, match="'alarm' is no severity of no_effect, which declares note"):
+    with pytest.raises(ValueError, match="'alarm' is not a severity of no_effect, which declares note"):
         codes.NO_EFFECT("x", severity="alarm")
 
 

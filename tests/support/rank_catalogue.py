@@ -54,7 +54,7 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 def differing(one: Path, other: Path) -> dict[str, tuple[object, object]]:
     """The metrics that differ between two runs, by name, phase and step."""
     pairs = list(zip(rank_runs.metrics(one), rank_runs.metrics(other), strict=True))
-    names = {name for rows in pairs for row in rows for name in row} - set(rank_runs.ALONE)
+    names = {name for rows in pairs for row in rows for name in row}
     return {
         f"{name}, {mine['phase']} {mine['step']}": (mine.get(name), theirs.get(name))
         for mine, theirs in pairs

@@ -260,14 +260,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(next((folder / "model").glob("*.safetensors")))
 
 
-ALONE = ("gradient_signal", "gradient_noise")
-"""Metrics that only a run of one process has."""
-
-
 def apart(one: Path, other: Path) -> dict[str, float]:
     """How far apart two runs ended: their metrics, relative to 1 + the number, and their weights."""
-    shared = ([{k: x for k, x in row.items() if k not in ALONE} for row in metrics(run)] for run in (one, other))
-    rows = list(zip(*shared, strict=True))
+    rows = list(zip(metrics(one), metrics(other), strict=True))
     assert all(mine.keys() == theirs.keys() for mine, theirs in rows)
     pairs = [(mine[k], theirs[k]) for mine, theirs in rows for k in mine if not isinstance(mine[k], str)]
     mine, theirs = weights(one), weights(other)

@@ -130,7 +130,7 @@ def test_the_best_checkpoint_outlives_newer_ones_and_is_evaluated_and_exported(t
     told = CliRunner().invoke(app, ["export", str(run), str(tmp_path / "out2"), "--checkpoint", "bast"])
     assert told.exit_code == 2
     words = " ".join(told.output.replace("│", " ").split())  # the box breaks lines anywhere
-    assert "'bast' is no checkpoint" in words
+    assert "'bast' is not a checkpoint" in words
 
 
 def test_a_run_without_it_has_no_best_checkpoint(tmp_path: Path) -> None:

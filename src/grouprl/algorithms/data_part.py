@@ -90,7 +90,7 @@ class RunContext(Protocol):
         """
 
     def judged_together(self, samples: ScoredSamples) -> ScoredSamples:
-        """Return rows with the scores of a reward that judges groups, which have changed; of another one as they are.
+        """Return rows with new scores if the reward judges groups, which have changed; otherwise the same rows.
 
         Raises:
             InputError: the rows are episodes.
@@ -147,7 +147,9 @@ class RunContext(Protocol):
         """Make the policy as it is now the reference of KL terms; do nothing if no reference is kept."""
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
-        """Log a metric of this step; `together` says what several notes of one name make (one per refill round)."""
+        """Log a metric of this step; `together` says how several notes of one name are combined (one per refill
+        round).
+        """
 
     def take(self, count: int) -> list[RolloutRequest]:
         """Return the next `count` prompts in the order of the stream."""

@@ -12,7 +12,7 @@ from grouprl.core.json_types import State
 
 
 class KeptPerceptron:
-    """A perceptron with two hidden layers of tanh and its Adam, which continue where the memory left them.
+    """A perceptron with two hidden layers of tanh and its Adam, which continue from the part's memory.
 
     Args:
         store: the part's memory, which checkpoints hold.

@@ -173,7 +173,7 @@ def level_of(name: str, loss: Losses) -> Level:
 
 
 def means(loss: Losses, batch: Batch) -> dict[str, Tensor]:
-    """Return the metrics of a loss, each a weighted sum at its level that is its mean over a whole step."""
+    """Return the metrics of a loss: weighted sums at their own level, which over a whole step add up to means."""
     share: dict[Level, Tensor] = {}
     found = {}
     for name, value in loss.metrics.items():

@@ -319,7 +319,7 @@ def names_in(template: str) -> list[str]:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
         raise InputError(
-            f"'{template}': {error}", "names of settings stand in braces", "Write {{ or }} for a brace"
+            f"'{template}': {error}", "names of settings are written in braces", "Write {{ or }} for a brace"
         ) from None
     return [name for _, name, _, _ in parsed if name is not None]
 

@@ -58,7 +58,9 @@ def same_prefix(token_bt: Tensor, active_bt: Tensor, group_b: Tensor) -> Tensor:
 
 
 def shared_start(token_bt: Tensor, sign_bt: Tensor, active_bt: Tensor, group_b: Tensor) -> Tensor:
-    """[B,T] bool: first tokens of a row as long as good and bad rows of its group have the same token in this place."""
+    """[B,T] bool: first tokens of a row, as far as good and bad rows of its group have the same token at that
+    position.
+    """
     order_bp = (~active_bt).int().argsort(dim=1, stable=True)  # active tokens first
     token_bp, sign_bp = token_bt.gather(1, order_bp), torch.where(active_bt, sign_bt, 0).gather(1, order_bp)
     same_bbp = (token_bp[:, None] == token_bp) & (group_b[:, None] == group_b)[..., None]

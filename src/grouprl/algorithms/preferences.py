@@ -23,7 +23,7 @@ MEASURE = "measure"
 
 
 def needs(by: By) -> tuple[str, ...]:
-    """Return the batch fields that tell who is preferred."""
+    """Return the batch fields that say which row is preferred."""
     return (f"edges.{PREFERRED}",) if by == "judge" else ()
 
 
@@ -33,7 +33,7 @@ def preferences(batch: Batch, by: By, reader: str) -> tuple[Tensor, Tensor]:
     By rewards, every two rows of a group that count are compared: P = σ(R_row - R_column).
 
     Raises:
-        InputError: an edge whose value is no probability.
+        InputError: an edge whose value is not a probability.
     """
     return _judged(batch, reader) if by == "judge" else _scored(batch)
 

@@ -172,7 +172,7 @@ class CompactForm(Form):
         return ""
 
     def answer(self, text: str) -> str:
-        """Return the answer after its sign, `=`."""
+        """Return the answer with the sign `=` before it."""
         return ANSWER + text
 
     def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:

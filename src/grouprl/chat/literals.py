@@ -72,9 +72,7 @@ def bare_text(value: object, quote: str) -> str:
     """
     if isinstance(value, str):
         if quote in value:
-            raise InputError(
-                f"the argument {shortened(value, 80)} holds {quote}", "this sign ends a text, so none may hold it"
-            )
+            raise InputError(f"the argument {shortened(value, 80)} holds {quote}", "this sign would end the argument")
         return quote + value + quote
     if isinstance(value, Mapping):
         for key in value:

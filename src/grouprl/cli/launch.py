@@ -72,7 +72,7 @@ def _of_srun() -> dict[str, str]:
     """Return the variables of the rank that this task of srun is.
 
     Raises:
-        InputError: it is no task of srun.
+        InputError: it is not a task of srun.
     """
     if (found := variables_of_task(os.environ)) is None:
         raise InputError(

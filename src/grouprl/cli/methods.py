@@ -184,7 +184,7 @@ def _put_papers(name: str, papers: Sequence[Standing], as_json: bool) -> None:
         put_data([each.data() for each in papers], indent=2)
         return
     console = Terminal(highlight=False)
-    console.print(f"No entry of the catalogue is called '{name}'. A paper calls its method so:", markup=False)
+    console.print(f"No entry of the catalogue is called '{name}'. A paper calls its method by this name:", markup=False)
     for each in papers:
         console.print()
         show_paper(each, console)

@@ -25,7 +25,7 @@ def checkpoint_named(text: str) -> int | str:
         return int(text)
     if text == "best" or re.fullmatch(r"[a-z]+-\d+", text):
         return text
-    raise typer.BadParameter(f"{text!r} is no checkpoint: give a step, warmup-STEP, pretraining-STEP or best")
+    raise typer.BadParameter(f"{text!r} is not a checkpoint: give a step, warmup-STEP, pretraining-STEP or best")
 
 
 CheckpointStep = Annotated[

@@ -258,7 +258,7 @@ def write_new(kind: str, name: str, folder: Path) -> list[Path]:
         RunError: the disk is full.
     """
     if kind not in KINDS:
-        raise InputError(f"there is nothing new of the kind '{kind}'", remedy=suggest(kind, KINDS))
+        raise InputError(f"new makes nothing of the kind '{kind}'", remedy=suggest(kind, KINDS))
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise InputError(f"the name {name!r}", "it names a file and a function: small letters, digits and _")
     title = "".join(word.capitalize() for word in name.split("_"))

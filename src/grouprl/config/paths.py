@@ -72,7 +72,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
 def folder_name(*words: str) -> str:
     """Join words into a folder name that every file system accepts: letters, digits, `.`, `_`, `-`, `@`, `+`.
 
-    Of a word that is a path, only the last component is used.
+    A word that is a path is reduced to its last component.
     """
     parts = [PurePath(part).name for word in words for part in re.split(r"[:\s]+", word)]
     name = re.sub(r"[^\w.@+-]+", "-", "-".join(part for part in parts if part), flags=re.ASCII)

@@ -221,7 +221,7 @@ def _place(module: ModuleType, found: object) -> str:
         return name
     if file.suffix != ".py" or not file.is_file():
         raise InputError(
-            f"{shortened(found)} stands in no file",
+            f"{shortened(found)} is not defined in a file",
             RULE,
             "In a notebook, write its cell to one: %%writefile mine.py",
         )

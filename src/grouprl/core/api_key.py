@@ -30,7 +30,7 @@ def checked_key(key: str, what: str) -> str:
         place = next(i for i, char in enumerate(key) if not (char.isascii() and char.isprintable()))
         raise InputError(
             f"{what} has a character at place {place + 1} that no header can hold",
-            "keys have printable ASCII characters alone",
+            "keys consist of printable ASCII characters",
             "Copy it again",
         )
     return key

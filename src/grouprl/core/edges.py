@@ -87,7 +87,8 @@ def moved(row: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def preference_scores(one_nd: Tensor, other_nd: Tensor) -> Tensor:
-    """Return [N] the score of each of one's vectors against another's; exchanged, it changes its sign.
+    """Return [N] the scores of the vectors of `one_nd` against those of `other_nd`; exchanging the two changes the
+    sign.
 
     It is the sum over blocks of two coordinates of one₁·other₂ - one₂·other₁, D even, and may go in circles.
     """

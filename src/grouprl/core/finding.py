@@ -89,7 +89,9 @@ class Code:
         """
         chosen = self.severities[0] if severity is None else severity
         if chosen not in self.severities:
-            raise ValueError(f"'{chosen}' is no severity of {self.name}, which declares {', '.join(self.severities)}")
+            raise ValueError(
+                f"'{chosen}' is not a severity of {self.name}, which declares {', '.join(self.severities)}"
+            )
         about, advice = self.key if key is None else key, self.remedy if remedy is None else remedy
         return Finding(self.name, chosen, about, text, advice)
 

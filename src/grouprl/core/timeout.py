@@ -56,8 +56,8 @@ def alarm(seconds: float) -> Iterator[None]:
 class CallClock:
     """A limit of time for each of many short calls: `with clock.running(): …`, and `with clock: …` around each.
 
-    A timer looks now and then at how long the call under way has taken, so that it has `seconds` and a part of them
-    more. To set an alarm for each call would take longer than a small environment's step.
+    A timer looks now and then at how long the present call has taken, so that a call may take a little more than
+    `seconds`. Setting an alarm for each call would take longer than a step of a small environment.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -132,7 +132,7 @@ def worth(components: Mapping[str, float]) -> float:
 def stated(components: Mapping[str, float]) -> dict[str, float]:
     """Return components, with their `worth` as the reward where some are counts, which a sum of all would pay.
 
-    Counts beside anything that is no number are left as they are, for scoring to refuse.
+    Counts beside anything that is not a number are left as they are, for scoring to refuse.
     """
     counted = any(isinstance(name, str) and name.startswith(COUNT) for name in components)
     if counted and all(isinstance(value, Real) for value in components.values()):

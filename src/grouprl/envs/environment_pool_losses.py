@@ -8,7 +8,7 @@ from grouprl.core.errors import RunError
 from grouprl.rewards.contract import Failure
 
 ENOUGH = 16
-"""The run ends when more prompts than this are lost, and more than succeeded. Of a single prompt, further episodes are
+"""The run ends when more prompts than this are lost, and more than succeeded. For a single prompt, further episodes are
 not tried after more losses than this without a success.
 """
 

@@ -87,7 +87,9 @@ class ToldWorld:
         self._number = 0
 
     def begin(self, example: Example, seed: int) -> Mapping[str, object]:
-        """Begin the episode with the strategy that the example tells. Raises InputError if there is none such."""
+        """Begin the episode with the strategy that the example tells. Raises InputError if there is no such
+        strategy.
+        """
         drawn = int(np.random.default_rng((seed, 1)).integers(self.strategies))
         self._number = int(example.columns.get("told", drawn))
         if not 0 <= self._number < self.strategies:
@@ -141,7 +143,7 @@ class InTurns:
         team: whether rows also hold what the others observe and did.
 
     Raises:
-        InputError: parents that are no earlier agents, actions that are not one number, or with `team` agents that do
+        InputError: parents that are not earlier agents, actions that are not one number, or with `team` agents that do
             not observe one array.
     """
 
@@ -247,7 +249,7 @@ class InTurns:
         return arrays
 
     def _earlier(self, agent: str, done: Mapping[str, int | np.ndarray]) -> np.ndarray:
-        """Return the parents' actions, one-hot; zeros for agents that are no parents or do not act."""
+        """Return the parents' actions, one-hot; zeros for agents that are not parents or do not act."""
         assert isinstance(self._actions, Discrete)
         earlier_ma = np.zeros((len(self._agents), self._actions.count), dtype=np.float32)
         for other in self._parents[agent]:
@@ -349,7 +351,7 @@ def _team(single: Spaces, agents: tuple[str, ...]) -> dict[str, ArraySpace]:
     if not isinstance(single.action, Discrete) or not isinstance(single.observation, Box):
         raise InputError(
             f"team with agents that see {single.observation} and act with {single.action}",
-            "an agent of a team that is shown sees one array and chooses a number",
+            "with team, every agent sees one array and chooses a number",
             "Leave out team",
         )
     count, box = len(agents), single.observation

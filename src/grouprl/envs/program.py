@@ -100,7 +100,7 @@ class ProgramEnvironment:
         shown = self._wait()
         if shown is None:
             what = self._account("The program ended without a request to the model")
-            raise InputError(what, "it is trained on its requests")
+            raise InputError(what, "the policy is trained on the program's requests")
         return shown
 
     def step(self, action: str) -> Step:

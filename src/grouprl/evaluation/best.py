@@ -99,7 +99,7 @@ def measures(yardsticks: Collection[str], k: Sequence[int], *, ranks: bool, samp
     Args:
         yardsticks: names of `eval.metrics`.
         k: numbers of `eval.k`.
-        ranks: whether a reward model is trained; its loss and its preferences of length and style are no aims.
+        ranks: whether a reward model is trained; its loss and its preferences of length and style are not aims.
         samples: whether evaluations sample completions, and do not only take the likeliest one of those stored.
     """
     if ranks:

@@ -89,7 +89,7 @@ def effective_horizon(
         InputError: other actions, a number below 1, or a return above the best.
     """
     if min(turns, depth, most, repeats) < 1:
-        raise InputError(f"turns {turns}, depth {depth}, most {most}, repeats {repeats}", "each is 1 at least")
+        raise InputError(f"turns {turns}, depth {depth}, most {most}, repeats {repeats}", "each is at least 1")
     world = _World(make, example, turns)
     reached: dict[Look, float] = {}
     for look in (Look(k, 2**power) for k in range(1, depth + 1) for power in range(most.bit_length())):

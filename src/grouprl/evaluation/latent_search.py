@@ -69,7 +69,7 @@ def search(
             f"'{task.name}' has task.latent = 0", "a search needs vectors to choose among", "Set it above 0"
         )
     if min(budget, population) < 2:
-        raise InputError(f"a budget of {budget}, {population} at once", "a generation has two solutions at least")
+        raise InputError(f"a budget of {budget}, {population} at once", "a generation has at least two solutions")
     evolution = _evolution(task.latent, population, generator(seed, "search", example.id).randrange(1, 2**31))
     costs: list[float] = []
     latents: list[np.ndarray] = []

@@ -55,7 +55,7 @@ def wilson(rate: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_game(prefer_kk: Tensor) -> None:
-    """Refuse a matrix that is no game of preferences.
+    """Refuse a matrix that is not a game of preferences.
 
     Raises:
         InputError: it is not square, not within 0 and 1, or the chances of two answers do not add up to 1.

@@ -57,7 +57,7 @@ def measure(yardsticks: Mapping[str, Reward], examples: Sequence[Example], texts
     """Return [B] the value of each completion by each yardstick; NaN where one does not apply to it (None).
 
     Raises:
-        RunError: a yardstick raised, or returned something that is no number.
+        RunError: a yardstick raised, or returned something that is not a number.
     """
     return {name: _values(name, function, examples, texts) for name, function in yardsticks.items()}
 

@@ -59,7 +59,7 @@ def sweep_of(option: str, given: str) -> tuple[str, Values]:
         )
     written = tuple(each if isinstance(each, str) else json.dumps(each) for each in values)
     if len(set(written)) < len(written):
-        raise InputError(f"{option} {given}", "each value stands there once")
+        raise InputError(f"{option} {given}", "each value may be given only once")
     return key, written
 
 
@@ -100,7 +100,7 @@ def arms_of(methods: Sequence[Choice], over: Mapping[str, Values]) -> list[Arm]:
 def _distinct(found: list[Arm]) -> list[Arm]:
     twice = [arm.label for n, arm in enumerate(found) if arm.label in {other.label for other in found[:n]}]
     if twice:
-        raise InputError(f"'{twice[0]}' is compared with itself", "each method stands there once", "Leave one out")
+        raise InputError(f"'{twice[0]}' is compared with itself", "each method may be named only once", "Leave one out")
     return found
 
 

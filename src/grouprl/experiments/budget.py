@@ -19,7 +19,7 @@ WORDS: Mapping[Unit, str] = {
     "seconds": "seconds of training steps",
 }
 MOST_STEPS = 4
-"""A run whose budget is no number of steps ends at so many times the configured steps at the latest."""
+"""A run whose budget is not a number of steps ends at so many times the configured steps at the latest."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def budget_of(text: str) -> Budget:
     """Return the budget of `--budget tokens`, `--budget tokens=400000` or `--budget steps=60`.
 
     Raises:
-        InputError: there is no such unit, or the amount is no positive number.
+        InputError: there is no such unit, or the amount is not a positive number.
     """
     unit, equals, amount = text.partition("=")
     if unit not in get_args(Unit):

@@ -193,7 +193,7 @@ def _written(argument: str, sweeps: Sweeps) -> dict[str, Values]:
     """Return the values of `over` or `tune` as a command line has them.
 
     Raises:
-        InputError: it is no mapping of settings to lists of values, a list is empty, or holds a value twice.
+        InputError: it is not a mapping of settings to lists of values, a list is empty, or holds a value twice.
     """
     rule = "it is a mapping of settings to lists of different values"
     lists = isinstance(sweeps, Mapping) and all(isinstance(of, list | tuple) and of for of in sweeps.values())
@@ -213,7 +213,7 @@ def _numbers_fit(**given: int | None) -> None:
 
 
 def _sequence(argument: str, given: object) -> None:
-    """Raise InputError for what is no list, where one is asked for: a text or a mapping would be taken apart."""
+    """Raise InputError for what is not a list, where one is asked for: a text or a mapping would be taken apart."""
     if not isinstance(given, list | tuple):
         raise InputError(f"{argument}={shortened(given)}", "it is a list", f"Put it into one: {argument}=[…]")
 

@@ -152,7 +152,7 @@ def _whole(made: Trial, outcome: RunOutcome, measure: str) -> RunOutcome:
     known_p = np.isfinite(outcome.values(measure))
     if not known_p.all():
         raise RunError(
-            f"{measure} of the run {made.words} is no number in {np.sum(~known_p)} of its {len(known_p)} evaluations, "
-            "and cannot be compared. Name another --measure; all runs are kept."
+            f"{measure} of the run {made.words} is not a number in {np.sum(~known_p)} of its {len(known_p)} "
+            "evaluations, and cannot be compared. Name another --measure; all runs are kept."
         )
     return outcome

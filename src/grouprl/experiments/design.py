@@ -85,8 +85,8 @@ class Comparison:
         if self.lower_is_better and self.measure is None:
             raise InputError(
                 "--lower-is-better without --measure",
-                "of the usual measures (accuracy, reward) more is better",
-                "Name what less is better of: --measure eval/length_mean",
+                "of the usual measures (accuracy, reward) higher is better",
+                "Name a measure that should be low: --measure eval/length_mean",
             )
         self.reference  # noqa: B018  # it raises where there is no such arm
 
@@ -140,7 +140,7 @@ def start_trial(source: Ground) -> Trial:
     if config.model.lora is not None and config.warmup.steps:
         raise InputError(
             "model.lora with warmup.steps",
-            "runs that are compared start from one warmed-up model, and adapters are no model of their own",
+            "runs that are compared start from one warmed-up model, and adapters are not a model of their own",
             "Set warmup.steps=0, or name a model that is warmed up already",
         )
     return _trial(f"{source.name} start", config, Budget("steps", 0), "")

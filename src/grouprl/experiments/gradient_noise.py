@@ -63,7 +63,7 @@ def parted(square_g: Floats, along_g: Floats) -> tuple[float, float, float, floa
     """
     count = len(square_g)
     if count < 3:
-        raise InputError(f"gradients of {count} groups", "an interval needs three at least", "Store larger steps")
+        raise InputError(f"gradients of {count} groups", "an interval needs at least three", "Store larger steps")
     total, squares = float(along_g.sum()), float(square_g.sum())
     signal = (total - squares) / (count * (count - 1))
     without_g = (total - 2 * along_g + square_g - (squares - square_g)) / ((count - 1) * (count - 2))
@@ -79,7 +79,7 @@ def gradient_noise(folder: Path) -> GradientNoise:
     number of tokens of a group: GRPO's first update, before clips, weights of tokens and regularisers.
 
     Raises:
-        InputError: it is no run of a language model, or stores no advantages.
+        InputError: it is not a run of a language model, or stores no advantages.
     """
     path = max(RunFolder.open(folder).rollouts.glob("step-*.parquet"), default=None)
     rows = pq.read_table(path).to_pylist() if path is not None else []

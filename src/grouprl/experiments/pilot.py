@@ -52,7 +52,7 @@ def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
     """Return the first stored groups of a run, or the last; whole steps, until there are enough.
 
     Raises:
-        InputError: it is no run folder, or no group of two sampled completions with rewards is stored.
+        InputError: it is not a run folder, or no group of two sampled completions with rewards is stored.
     """
     paths = sorted(RunFolder.open(folder).rollouts.glob("step-*.parquet"))
     found: list[Floats] = []
@@ -109,7 +109,7 @@ def held_against(folder: Path, pilot: Pilot, completions: int) -> list[Held]:
 
 
 def finals(folders: Sequence[Path]) -> tuple[str, list[float]]:
-    """Return the measure that all runs' last evaluations have, and its values; ("", []) if there is none."""
+    """Return a measure that the last evaluations of all runs have, and its values; ("", []) if there is none."""
     records = [next(reversed(read_run(folder, rollouts=False).of_phase("eval")), {}) for folder in folders]
     means = any(map(mean_first, records))
     names: tuple[str, ...] = MEASURES[::-1] if means else MEASURES

@@ -36,7 +36,7 @@ def teaching(rewards: Sequence[Floats], size: int) -> Estimate:
 
 def _unequal(reward_n: Floats, size: int) -> float:
     if len(reward_n) < size:
-        raise InputError(f"groups of {size} from a group of {len(reward_n)}", "a part is no larger than the whole")
+        raise InputError(f"groups of {size} from a group of {len(reward_n)}", "smaller groups are drawn from it")
     counts = np.unique(reward_n, return_counts=True)[1]
     return 1.0 - sum(math.comb(int(count), size) for count in counts) / math.comb(len(reward_n), size)
 
@@ -90,7 +90,7 @@ class Spread:
         """
         if len(rewards) < 2 or any(len(group) < 2 for group in rewards):
             raise InputError(
-                "a pilot of one group, or with a group of one", "a spread needs two groups of two at least"
+                "a pilot of one group, or with a group of one", "a spread needs at least two groups of two"
             )
         means, n = np.array([group.mean() for group in rewards]), np.array([len(group) for group in rewards], float)
         within_q = np.array([group.var(ddof=1) for group in rewards])

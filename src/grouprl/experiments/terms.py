@@ -43,7 +43,7 @@ def terms(source: Ground, budget: Budget) -> dict[str, tuple[str, str]]:
 
 
 def refuse_other_terms(source: Ground, changes: Sequence[str], budget: Budget) -> None:
-    """Refuse the changes of an arm, or of a tuned value, that change a term: the run would not have it, or be unfair.
+    """Refuse changes of an arm, or of a tuned value, to a term: they would be ignored, or the comparison be unfair.
 
     Raises:
         InputError: it names the setting, the rule and the remedy.

@@ -34,8 +34,8 @@ def main(lifeline: str, folder: str) -> None:
 def make_run(folder: Path) -> None:
     """Train the run of a trial until its budget is spent, evaluate it, and write its outcome.
 
-    A run that was cut off continues where its last checkpoint is. One that cannot continue, because its loss is no
-    number any more or code of the user's fails, has an outcome with an error.
+    A run that was cut off continues where its last checkpoint is. One that cannot continue, because its loss is not
+    finite or code of the user's fails, has an outcome with an error.
 
     Raises:
         InputError: the settings do not fit, so that no step was made.

@@ -43,7 +43,7 @@ def best(
 
     With `sign` -1 it is that with the lowest, for measures of which less is better.
 
-    A combination of which a run failed, or ended with a measure that is no number, is chosen only if all have.
+    A combination of which a run failed, or ended with a measure that is not a number, is chosen only if all have.
     """
     scores = [tuple(_score(each, measure) for each in outcomes) for _, outcomes in tried]
     means = [-np.inf if None in row else sign * float(np.mean([x for x in row if x is not None])) for row in scores]
@@ -52,13 +52,13 @@ def best(
 
 
 def _score(outcome: RunOutcome, measure: str) -> float | None:
-    """Return the final measure of a run; None if it failed, or if that is no number."""
+    """Return the final measure of a run; None if it failed, or if that is not a number."""
     found = float("nan") if outcome.error else outcome.final(measure)
     return found if np.isfinite(found) else None
 
 
 def _value(change: str) -> float:
-    """Return the number of a change `key=value`; NaN if it is none."""
+    """Return the number of a change `key=value`; NaN if the value is not a number."""
     try:
         return float(change.partition("=")[2])
     except ValueError:

@@ -41,7 +41,7 @@ class LessonLibrary:
         """Return the library after the changes, in order; lessons are then numbered anew.
 
         An update of an unknown lesson adds its text, the deletion of an unknown one does nothing, and an empty text
-        is no lesson.
+        is not a lesson.
         """
         found = self.named()
         for number, change in enumerate(changes):

@@ -15,7 +15,7 @@ START = 5
 """Number of first records whose mean is the value 'at the start'."""
 CLEARLY, CLEARLY_PAID = 0.05, 0.2
 """Rise of pass@1, and of the mean reward in deviations at the start: a mean of five batches of 64 completions has a
-standard error of 0.06 deviations, and pass@1 one of 0.03 at most."""
+standard error of 0.06 deviations, and pass@1 one of at most 0.03."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class HealthFacts:
     blind: tuple[str, ...] = ()
     """What is rewarded in place of a verdict on right and wrong, in words of the parts that do so."""
     adapters: bool = False
-    """Whether adapters are trained, whose size is no measure of the weights that they change."""
+    """Whether adapters are trained, whose size is not a measure of the weights that they change."""
 
 
 @dataclass

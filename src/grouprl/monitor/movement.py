@@ -12,7 +12,7 @@ from grouprl.monitor import health_codes as codes
 from grouprl.monitor.history import HealthFacts, History
 
 APART = 10
-"""Least steps between two evaluations for which agreement in every figure is no coincidence."""
+"""Least steps between two evaluations for which agreement in every figure is not a coincidence."""
 STILL_STEPS = 20
 """Number of steps after which learning rates are summed, so that a warm-up of the rate is over."""
 WALKED = 0.01

@@ -86,7 +86,7 @@ def _sampled(evaluation: JsonMapping) -> int:
 
 
 def unreliable_judge(past: History, facts: HealthFacts) -> Finding | None:
-    """Report a judge whose verdicts turn with the order of a pair, or who decides nothing."""
+    """Report a judge whose verdicts turn with the order of a pair, or that decides nothing."""
     flips = past.mean("judge_flips") or 0.0
     unsure = max(past.mean("judge_unsure") or 0.0, past.mean("preferences_abstained") or 0.0)
     if flips < FLIPS and unsure < UNSURE:

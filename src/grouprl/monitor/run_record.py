@@ -48,7 +48,7 @@ class RunRecord(RunListener):
 
 
 class HealthFile(RunListener):
-    """Keeps health.json up to date while a run trains; it stands behind the listener that examines the records.
+    """Keeps health.json up to date while a run trains; it comes after the listener that examines the records.
 
     Numbers in the words of a finding change with most steps, and a step may take milliseconds: what has only other
     words is written at most once in `SECONDS`, and when a phase, a checkpoint or the run ends.

@@ -12,7 +12,8 @@ Pair = tuple[float, float]
 
 
 def sampled_twice(samples: ScoredSamples) -> list[Pair]:
-    """Return the score of each completion that its group holds already, beside the first one's.
+    """Return the scores of completions that occur more than once in their group, each beside that of the first
+    occurrence.
 
     Groups keep rewards apart that compare completions. Episodes are left out: their environments may differ.
     """

@@ -49,7 +49,7 @@ def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = Fa
 def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6, *, actions: bool = False) -> Table:
     """Tabulate completions before and after training of the prompts that are in both, in order.
 
-    Of a prompt that occurs several times, the first completion before stands beside the first one after, and so on.
+    If a prompt occurs several times, its first completion before stands beside the first one after, and so on.
     """
     width = EPISODE_WIDTH if actions else COMPLETION_WIDTH
     table = Table(box=box.SIMPLE_HEAD, expand=False)

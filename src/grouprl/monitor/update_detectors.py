@@ -10,7 +10,7 @@ from grouprl.monitor.movement import RATIO_FAST
 WORDS = {"embeddings": "the embeddings", "attention": "the attention", "mlp": "the MLP", "norms": "the norms"}
 """The names of kinds of weights in sentences."""
 GROWN = ("adapters", "value_head", "other")
-"""Kinds of which some weights may begin at 0, so that their size is no measure of a step."""
+"""Kinds of which some weights may begin at 0, so that their size is not a measure of a step."""
 PART_FAST = 0.1
 """A step of a tenth of a kind's weights: ten of them in one direction replace it. Fresh embeddings, of size 0.02, learn
 at 3 %, so that the bound for all weights together would be too strict."""

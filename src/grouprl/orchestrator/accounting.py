@@ -47,7 +47,7 @@ REASONS = {
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
-    "probe": "it was sampled for a measurement, a hint, a baseline or a critic's training, and is no row of the step",
+    "probe": "it was sampled for a measurement, a hint, a baseline or a critic's training, and is not trained on",
     "pretraining": "it was sampled before the first step, for work that is done only once",
 }
 """The reasons for dropping a completion, in the order in which they can arise."""

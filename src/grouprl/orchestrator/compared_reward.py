@@ -58,7 +58,7 @@ def compares(folder: str) -> bool:
 
 
 def load_comparison(folder: str, *, chat: bool = False, device: str = "auto", dtype: str = "auto") -> ModelComparison:
-    """Load the preference model in a folder; raises InputError as `load_reward_model` does, and if it is none."""
+    """Load the preference model in a folder; raises InputError as `load_reward_model` does, and for any other model."""
     model = load_reward_model(folder, device=device, dtype=dtype, trained=True)
     if not isinstance(model, GeneralPreferenceModel):
         raise InputError(f"{folder} holds a reward model", "a preference model compares completions", "Use its scores")

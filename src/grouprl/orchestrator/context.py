@@ -238,7 +238,7 @@ class SessionContext:
         return self.row_source.spaces_of(self.task)
 
     def judged_together(self, samples: ScoredSamples) -> ScoredSamples:
-        """Return rows with the scores of a reward that judges groups, which have changed; of another one as they are.
+        """Return rows with new scores if the reward judges groups, which have changed; otherwise the same rows.
 
         Raises:
             InputError: the rows are episodes.

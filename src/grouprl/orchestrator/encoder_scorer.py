@@ -120,7 +120,9 @@ def load_encoder(spec: str, *, device: str = "auto", dtype: str = "auto") -> Enc
 
 
 def most_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return how many tokens a model reads: RoBERTa and its kin count positions from behind the padding token's."""
+    """Return how many tokens a model can read; RoBERTa and its relatives number positions from after the padding
+    token's id.
+    """
     places = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     first = getattr(places, "padding_idx", None)
     return min(tokenizer.model_max_length, model.config.max_position_embeddings - (0 if first is None else first + 1))

@@ -60,7 +60,7 @@ def unknown_component(run: ResolvedRun, trial: RewardTrial, examples: list[Examp
 def best_refusals(config: Config, reward: Reward, *, environment: bool) -> Iterator[str]:
     """Say why `eval.best` would choose a checkpoint by a constant: its mean is the same for every policy."""
     judge, name = comparing(reward), config.eval.best.removeprefix("eval/")
-    if judge is None or environment:  # what an environment pays is added to the judge's share, and is no constant
+    if judge is None or environment:  # what an environment pays is added to the judge's share, and is not a constant
         return
     if name in MEANS:
         yield (

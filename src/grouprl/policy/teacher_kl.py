@@ -17,7 +17,7 @@ def kl_to_teacher(own: Readout, teacher: Readout, temperature: float) -> torch.T
     """Return KL(π || p) of each response token's distribution in nats, [M], with gradient in the policy's alone.
 
     Both are softmax(z / temperature). Models of a family may pad their vocabularies differently: the columns that only
-    one of them has are no tokens, and are left out of both.
+    one of them has are not tokens, and are left out of both.
     """
     teacher, states_nd = own.taught_by(teacher), own.own_states
     common = min(own.vocabulary, teacher.vocabulary)

@@ -43,7 +43,7 @@ def ranks_here() -> int:
 
 
 def environment_without_ranks() -> dict[str, str]:
-    """Return the environment for a program that is no rank: it would take torchrun's variables for its own."""
+    """Return the environment for a program that is not a rank: it would take torchrun's variables for its own."""
     return {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
 
 

@@ -246,6 +246,12 @@ class DistributedModel(
         """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
         ...
 
+    def look(self, every: int, /, *, first: bool) -> tuple[float, float]:
+        """Add one entry in `every` of the gradient to the sum of those looked at, which the `first` one begins; return
+        the squared norms of these entries and of the sum.
+        """
+        ...
+
     def gradient_aside(self) -> AbstractContextManager[Callable[[], float]]:
         """Put the gradient aside within this context, whose function returns the product of a gradient that is
         accumulated meanwhile with it, and zeroes the former.

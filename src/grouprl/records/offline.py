@@ -115,7 +115,7 @@ class StoredEpisode:
         return tuple(float(x) for each in shown for x in np.ravel(each[0]))
 
     def masks(self) -> np.ndarray | None:
-        """Return which actions were legal, [T,A], or if it is known after the last one, too, [T+1,A]; None: all."""
+        """Return which actions were legal, [T,A], or [T+1,A] if that is also known after the last action; None: all."""
         if self.final_legal is None:
             return self.legal
         legal = np.ones((len(self), len(self.final_legal)), dtype=bool) if self.legal is None else self.legal

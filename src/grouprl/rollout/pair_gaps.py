@@ -23,8 +23,9 @@ def gap_measures(reward_n: Floats, gap_nn: Floats, texts: Sequence[str]) -> dict
     much each scores above each other one.
 
     `pair_loss` is -log σ(gap) for gaps r(better) - r(worse), `pair_confidence` is σ(|gap|), which of a calibrated model
-    is the share ranked right. Of pairs that differ in length, `longer_preferred` is the share whose longer completion
-    has the higher score and `longer_better` the share where it is the better one; `marked_…` the same of Markdown.
+    is the share ranked right. Among pairs that differ in length, `longer_preferred` is the share whose longer
+    completion has the higher score and `longer_better` the share where it is the better one; `marked_…` the same of
+    Markdown.
     """
     better, worse = np.nonzero(reward_n[:, None] > reward_n[None])
     gap_p = gap_nn[better, worse]
@@ -37,7 +38,7 @@ def gap_measures(reward_n: Floats, gap_nn: Floats, texts: Sequence[str]) -> dict
 
 
 def mean(values: NDArray[np.generic]) -> float:
-    """Return the mean; NaN of nothing."""
+    """Return the mean; NaN without values."""
     return float(values.mean()) if values.size else math.nan
 
 

@@ -73,7 +73,7 @@ class Retained(Generic[K]):
         return sum(len(shelf.things) for shelf in self._shelves.values())
 
     def of(self, key: str) -> list[K]:
-        """Return the retained things of a key, by number."""
+        """Return the retained things of a key, in the order of their numbers."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else [shelf.things[number][0] for number in sorted(shelf.things)]

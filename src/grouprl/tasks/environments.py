@@ -184,7 +184,7 @@ class SeededTask(OptionTask):
 
 
 def not_whole(make: Callable[..., object], arguments: JsonObject) -> str:
-    """Return the first argument that is no whole number where the signature asks for one ('int'); '' if there is none.
+    """Return the first argument that is not a whole number though the signature asks for one ('int'); '' without one.
 
     A side of 2.5 cells would only fail later: as weights of the policy, or in an episode.
     """
@@ -248,7 +248,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         except TooLong:
             rule = f"its constructor must return within {MAKING:g} seconds, because every episode makes one"
             raise InputError(
-                f"The environment '{self.path}' is not made in time", rule, "Load large data once, with the module"
+                f"The environment '{self.path}' was not made in time", rule, "Load large data once, with the module"
             ) from None
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")

@@ -68,7 +68,7 @@ class GeneratedTask(OptionTask):
             raise ValueError(f"level is {level}, but the levels are 1..{len(cls.levels)}")
         sizes = cls.levels[level - 1]
         if clash := sorted(set(sizes) & set(options)):
-            raise ValueError(f"level {level} already sets {', '.join(clash)}; give the one or the other")
+            raise ValueError(f"level {level} already sets {', '.join(clash)}; set only one of them")
         return {**options, **sizes}
 
     def example(self, split: Split, index: int) -> Example:

@@ -162,7 +162,7 @@ def _build_own(path: str, options: dict[str, object], seed: int) -> Task:
     except TooLong:
         rule = f"its constructor must return within {MAKING:g} seconds"
         raise InputError(
-            f"The task '{path}' is not made in time", rule, "Read large data when it is first needed"
+            f"The task '{path}' was not made in time", rule, "Read large data when it is first needed"
         ) from None
 
 

@@ -264,7 +264,7 @@ def _one_text(content: object, label: str) -> object:
     """Return the text that a list of text parts is, one after the other; anything else as it is.
 
     Raises:
-        InputError: a part that is no text, such as a picture.
+        InputError: a part that is not a text, such as a picture.
     """
     if not isinstance(content, list | tuple) or not content:
         return content

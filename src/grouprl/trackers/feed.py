@@ -44,7 +44,7 @@ class Feed:
 
 
 def records(metrics: Path, start: int = 0) -> Iterator[tuple[int, TrackedRecord]]:
-    """Yield each record of the complete lines behind the offset `start`, after the offset at which its line ends."""
+    """Yield (offset of the line's end, record) for each complete line after the offset `start`."""
     if not metrics.is_file():
         return
     with metrics.open("rb") as file:

@@ -67,7 +67,7 @@ class WeightsAndBiases:
         self._run.log({**record.values, f"{record.phase}/step": record.step}, step=self._number)
 
     def close(self, outcome: Outcome) -> None:
-        """Finish the run there; an interrupted one can be continued, too."""
+        """Finish the run in W&B; even an interrupted one can be continued later."""
         self._run.finish(exit_code=1 if outcome == "failed" else 0)
 
 

@@ -102,7 +102,7 @@ def begin_guide(run: ResolvedRun, policy: Policy, path: Path) -> Scorer:
     policy is.
 
     Raises:
-        InputError: the policy is no language model, or a model has another tokenizer, or has other layers and is to be
+        InputError: the policy is not a language model, or a model has another tokenizer, or other layers and is to be
             averaged.
     """
     if distributed(policy) is not None:
@@ -205,7 +205,7 @@ class FrozenModel:
         model.model.requires_grad_(False)
 
     def whole(self) -> CausalPolicy:
-        """Return the model, for sampling."""
+        """Return the model as a policy to sample from."""
         return self._model
 
     def logp(self, inputs: Tokens) -> Tensor:

@@ -101,7 +101,7 @@ class CopiedFollower:
         return self._model.logp(inputs)
 
     def whole(self) -> Policy[PolicyInputs]:
-        """Return the copy, for sampling."""
+        """Return the copy as a policy to sample from."""
         return self._model
 
     def move(self, share: float) -> None:

@@ -23,7 +23,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
-from grouprl.protocols import Trainable, distributed
+from grouprl.protocols import Trainable
 from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
 from grouprl.training.measures.step_record import StepRecord
 from grouprl.training.steps import OutputLoss, Owners, accumulate, apply_gradient, columns, outputs_of
@@ -114,7 +114,7 @@ class Learner:
         found = {"loss": 0.0, "rows_trained": 0.0}
         active = bool(step.active_bt.any())
         if active:
-            # Where log-probs are balanced against rewards, the sign of an advantage is no direction.
+            # Where log-probs are balanced against rewards, the sign of an advantage is not a direction.
             found = self.accumulate(step) | ({} if self.method.objective.proportional else positive_share(step))
         if self.watch is not None:
             self.watch.add(self.policy, step)
@@ -147,7 +147,7 @@ def update(
     Raises RunError when a gradient is not finite (no step is taken then).
     """
     own = method.update
-    watch = GradientWatch(parts) if own is None and distributed(policy) is None else None
+    watch = GradientWatch(parts) if own is None else None
     learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update, watch, record)
     plain = (learner.take(step) for step in learner.steps(prepared))
     for found in plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared):

@@ -58,7 +58,7 @@ class Witness:
     sampled: bool = True
     """Whether the policy wrote it; a stored row has the reward that its data gave it."""
     margin: float | None = None
-    """Of the better row of a pair, by how much the reward model in training prefers it; None for others."""
+    """For the better row of a pair: by how much the reward model in training prefers it; None for others."""
     right: bool = False
     """Whether the reward counts it as correct."""
     looped: bool = False

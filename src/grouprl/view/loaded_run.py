@@ -98,7 +98,7 @@ class LoadedRun:
             step: only those of this step; None: of every stored one.
 
         Raises:
-            InputError: the step is not stored, or none is, or it is no whole number.
+            InputError: the step is not stored, or none is, or it is not a whole number.
         """
         if isinstance(step, bool) or not isinstance(step, int | None):
             raise InputError(f"step={shortened(step)}", "a step is a whole number, or None for every stored one")

@@ -31,8 +31,8 @@ class Opponents(Augmentation):
     Its logits are `initial` parts of the initial policy's and the rest the policy's (Nash-MD, arXiv:2312.00886); at 1
     the initial policy itself answers (XPO, arXiv:2405.21046), at 0 the policy. The rows have `keys.opponent` 1, their
     log-probs are computed anew. With `scored` false they are unlabelled: no reward is asked for (HyPO). With `together`
-    a reward that judges groups judges the policy's completions and the opponent's in one: apart, the rewards of both
-    would say nothing of who is better.
+    a reward that judges groups judges the policy's completions and the opponent's in one: judged apart, their rewards
+    would not say which of the two is better.
     """
 
     needs_text = True

@@ -21,7 +21,7 @@ class ReturnScale(Augmentation):
 
     R_t = γ·R_{t-1} + r_t runs forward along the rewards of a row's turns, from 0, as in Stable-Baselines3's
     VecNormalize; the variance is over all of them, those of this step included. The rows stay as they are.
-    *Differs from VecNormalize*: the sum begins anew with each row, also if its episode continues from a former step.
+    *Differs from VecNormalize*: the sum begins anew with each row, also if its episode continues from an earlier step.
     """
 
     gamma: Share = 0.99

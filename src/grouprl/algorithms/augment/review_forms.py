@@ -138,7 +138,7 @@ def review_form(name: str, policy: object = None) -> ReviewForm:
     """Return a form by its name or import path; "auto": json where `policy` has a chat template, compact elsewhere.
 
     Raises:
-        InputError: an unknown name, or an object that is no form.
+        InputError: an unknown name, or an object that is not a form.
     """
     if name == AUTO:
         tokenizer = getattr(policy, "tokenizer", None)

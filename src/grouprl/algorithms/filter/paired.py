@@ -19,9 +19,9 @@ from grouprl.core.errors import InputError
 class PairedGroups(Filter):
     """Keep groups with two completions of different rewards; the others leave the loss and its denominators.
 
-    A tie, a completion that stands alone and a pair of which one completion has no token are no pair, so that a loss of
-    pairs is the mean over pairs. With `ties` completions of equal rewards are a pair, too. With `pairing`, the
-    objective's choice of pairs, completions stay that are in one.
+    A tie, a completion that stands alone and a pair of which one completion has no token are not a pair, so that a loss
+    of pairs is the mean over pairs. With `ties` completions of equal rewards are a pair, too. `pairing` is the
+    objective's choice of pairs: with it, only completions in a chosen pair stay.
 
     Raises:
         InputError: `ties` beside a choice among pairs of different rewards.

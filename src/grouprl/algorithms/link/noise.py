@@ -24,7 +24,9 @@ gap_e = better_e - worse_e"""
 
 
 def both_lines(link: Link, joined: str) -> str:
-    """Return the lines of a link with the labels as they are and exchanged, and of what `joined` makes of both."""
+    """Return the code of a link for the labels as they are and for exchanged ones, and of the expression `joined` of
+    both.
+    """
     lines = link.code()
     return f"{lines}\n{EXCHANGED}\n{lines}\nloss_e = {joined}" if lines else ""
 

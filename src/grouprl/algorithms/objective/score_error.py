@@ -88,7 +88,7 @@ class AttributeErrors(Objective):
     def __post_init__(self) -> None:
         if len(self.attributes) < 2 or len(set(self.attributes)) < len(self.attributes):
             raise InputError(
-                f"attribute_errors has the attributes {', '.join(self.attributes) or 'of no name'}",
+                f"attribute_errors has the attributes {', '.join(self.attributes) or 'none'}",
                 "they are two or more, each named once",
                 "Use score_error (reward_regression) for a single rating",
             )

@@ -64,7 +64,8 @@ def estimate(log_bt: Tensor, estimator: str, limit: float | None = None) -> Tens
     """Return [B,T] estimate of the KL from d = log π - log π_ref ([B,T]).
 
     With `limit` the estimate is clamped to ±limit and has no slope beyond, as in verl; the gradient of an estimator
-    with '+' is always that of the whole d²/2. Of `abs` a |d| as small as rounding (`beyond_rounding`) is 0, and flat.
+    with '+' is always that of the whole d²/2. For `abs`, a |d| as small as rounding (`beyond_rounding`) is 0, without a
+    slope.
     """
     value_bt = _VALUE[estimator.removesuffix("+")](log_bt)
     if limit is not None:

@@ -75,7 +75,9 @@ def _findings(data: RunData) -> list[RunFinding]:
     if not (data.folder / "config.yaml").is_file():
         from grouprl.storage.run_folder import runs_meant
 
-        raise InputError(f"{data.folder} is no run folder", "a run folder holds config.yaml", runs_meant(data.folder))
+        raise InputError(
+            f"{data.folder} is not a run folder", "a run folder holds config.yaml", runs_meant(data.folder)
+        )
     from grouprl.config.run import load_config
     from grouprl.monitor.health import examine
     from grouprl.orchestrator.resolve import resolve

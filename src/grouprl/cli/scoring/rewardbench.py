@@ -208,8 +208,8 @@ def _show(report: Report, console: Terminal) -> None:
         console.print(f"Ties: {said}", highlight=False)
     nll = report.likelihood
     console.print(
-        f"Calibration: error {report.calibration:.3f}; -log σ(gap) {nll.value:.3f} {_interval(nll)}, 0.693 without "
-        "knowledge",
+        f"Calibration: error {report.calibration:.3f}; -log σ(gap) {nll.value:.3f} {_interval(nll)}, 0.693 if the "
+        "model knows nothing",
         highlight=False,
         soft_wrap=True,
     )

@@ -133,7 +133,7 @@ class Model(Section):
         """Refuse an average of models whose shares are not those of one model, or of none."""
         if isinstance(value, dict) and ({"auto", "none"} & value.keys() or abs(sum(value.values()) - 1) > 1e-6):
             raise ValueError(
-                f"{value} is no average of models: shares add up to 1, and belong to folders or to `initial`"
+                f"{value} is not an average of models: shares add up to 1, and belong to folders or to `initial`"
             )
         return value
 

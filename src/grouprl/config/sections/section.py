@@ -18,7 +18,7 @@ POWER_OF_TEN = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 def _number(value: object) -> object:
     """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
-        raise ValueError(f"{str(value).lower()} stands where a number is expected")
+        raise ValueError(f"{str(value).lower()} is given where a number is expected")
     return value
 
 

@@ -317,7 +317,7 @@ TRL: Mapping[str, str] = {
     "log_level_replica": RECORDS,
     "log_on_each_node": RECORDS,
     "logging_first_step": RECORDS,
-    "logging_nan_inf_filter": "run.folder: a loss that is no number ends the run",
+    "logging_nan_inf_filter": "run.folder: a loss that is not a number ends the run",
     "skip_memory_metrics": "run.memory_check: the plan says what a run takes",
     "project": TRACKERS,
     "trackio_bucket_id": TRACKERS,

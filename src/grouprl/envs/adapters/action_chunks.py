@@ -16,9 +16,9 @@ class ActionChunks(gymnasium.Wrapper):
     """Decide on `length` actions at once, from the observation before the first; they are paid together.
 
     A policy's log-prob of a chunk is the sum over its actions, and a chunk has one advantage. An episode that ends
-    inside a chunk leaves the rest of it undone. Of a number of choices, actions become `length` numbers; of a vector,
-    one `length` times as long. After sequence reinforcement learning (Patel & Siegelmann, arXiv:2410.08979), without
-    its model and its critic of single actions.
+    inside a chunk leaves the rest of it undone. A numbered action becomes `length` numbers, and a vector one that is
+    `length` times as long. After sequence reinforcement learning (Patel & Siegelmann, arXiv:2410.08979), without its
+    model and its critic of single actions.
 
     Args:
         env: the environment.

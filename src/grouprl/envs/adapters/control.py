@@ -56,7 +56,7 @@ class ControlEnvironment:
         """Apply an action.
 
         Raises:
-            InputError: before `reset` and after the end, the action is not in its space, or the reward is no number.
+            InputError: before `reset` and after the end, the action is not in its space, or the reward is not a number.
         """
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")

@@ -28,7 +28,7 @@ class Closing(Protocol):
 
 
 def begun(env: gymnasium.Env, seed: int) -> tuple[object, JsonMapping]:
-    """Return the first observation of an episode, and its info. Raises InputError if reset() returns another thing."""
+    """Return the first observation of an episode, and its info. Raises InputError if reset() returns anything else."""
     found = env.reset(seed=seed)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
         raise InputError(f"reset() returned {shortened(found)}", "it returns an observation and a mapping, info", OLDER)
@@ -51,7 +51,7 @@ def stepped(env: gymnasium.Env, action: object) -> tuple[object, float, bool, bo
 
 
 def one_number(given: object, what: str = "reward") -> float:
-    """Return a reward or a cost as a number. Raises InputError if it is not finite, no number, or several."""
+    """Return a reward or a cost as a number. Raises InputError if it is not one finite number."""
     if isinstance(given, float) and math.isfinite(given):
         return float(given)
     found = np.asarray(given)

@@ -33,8 +33,8 @@ class OneOfVector(gymnasium.Env):
         """Wrap `vector`. Raises InputError if it has several places."""
         if vector.num_envs != 1:
             raise InputError(
-                f"a vector environment of {vector.num_envs} places",
-                "it has one place: batch.prompts × batch.group_size of them are made and act together",
+                f"a vector environment of {vector.num_envs} environments",
+                "it must hold one: batch.prompts × batch.group_size of them are made and act together",
                 "Return one of 1 (gymnasium's num_envs)",
             )
         self._vector, self.spec, self.metadata = vector, vector.spec, vector.metadata
@@ -64,7 +64,7 @@ class OneOfVector(gymnasium.Env):
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The chance of the place; setting it seeds all that happens from now on."""
+        """The random generator of the environment; setting it seeds everything that happens by chance from now on."""
         whole = self._vector.unwrapped
         if isinstance(whole, AsyncVectorEnv):
             return cast("np.random.Generator", whole.get_attr("np_random")[0])

@@ -52,7 +52,7 @@ class PettingZooWorld:
 
     @property
     def filled(self) -> str:
-        """Words on what agents with smaller spaces than others are shown; '' where all have the same."""
+        """A sentence on what agents with smaller spaces than others are shown; '' if all have the same."""
         if all(own == self.spaces for own in self._own.values()):
             return ""
         seen, action = self.spaces.observation, self.spaces.action

@@ -120,7 +120,7 @@ class VerifiersEnvironment:
         self._task = asyncio.get_running_loop().create_task(running, context=self._context)
         shown = await self._next(game)
         if isinstance(shown, Played):
-            raise InputError("The environment ended without asking the model", "it is trained on its requests")
+            raise InputError("The environment ended without asking the model", "the model is trained on its requests")
         return shown
 
     async def step(self, action: str) -> Step:

@@ -66,7 +66,7 @@ def version() -> str:
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
     oldest = ".".join(map(str, OLDEST))
     if numbers < OLDEST:
-        raise InputError(f"verifiers {found} is installed", f"it is {oldest} or newer", "Install a newer one.")
+        raise InputError(f"verifiers {found} is installed", f"{oldest} or newer is needed", "Install a newer one.")
     return found
 
 
@@ -77,7 +77,7 @@ def _load(name: str, args: Mapping[str, object], settings: Mapping[str, object],
         return _classic(name, module, args, settings, success, found)
     if not _exports_taskset(module):
         raise InputError(
-            f"The module '{module.__name__}' is no environment of verifiers",
+            f"The module '{module.__name__}' is not an environment of verifiers",
             "it has a function load_environment, or from verifiers 0.4 a taskset in __all__",
         )
     with _in_words(name), _undisturbed():

@@ -23,7 +23,7 @@ RISKY = ((0.0, 1.0), (1.0, 8.0))
 class TwoStepWorld:
     """The first agent chooses a matrix, then both are paid by it: 7 whatever they do, or up to 8 (QMIX, section 5.1).
 
-    The best is 8. Whoever adds up the agents' own values cannot fit the second matrix, and takes the first.
+    The best is 8. A learner that adds up the agents' own values cannot fit the second matrix, and takes the first.
     """
 
     agents: ClassVar[tuple[str, ...]] = ("first", "second")
@@ -70,7 +70,7 @@ class HaulingWorld:
         if size < 3 or light < 0 or heavy < 1 or light + heavy + 2 > size * size or patience < 1 or rounds < 1:
             raise InputError(
                 f"size={size}, light={light}, heavy={heavy}, patience={patience}, rounds={rounds}",
-                "agents and loads need a cell each, one load is heavy, and there is a step and a round",
+                "agents and loads need a cell each, at least one load is heavy, and patience and rounds are at least 1",
             )
         self._size, self._patience, self._rounds, self._round = size, patience, rounds, 0
         self._heavy_l = np.arange(light + heavy) >= light

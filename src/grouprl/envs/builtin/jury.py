@@ -94,7 +94,7 @@ class InfiltratedWorld:
         return self._watched(self._world.begin(example, seed))
 
     def act(self, actions: Mapping[str, Action]) -> JointStep:
-        """Let the team act; pay the adversary and those who name targets what the adversary's place in it loses."""
+        """Let the team act; pay the adversary and those that name targets what the adversary's place in it loses."""
         found = self._world.act({agent: actions[agent] for agent in self._world.agents if agent in actions})
         lost = -float(found.rewards.get(self._adversary, 0.0))
         helpers = accomplices(self._world.agents, self._adversary)
@@ -115,7 +115,7 @@ class InfiltratedWorld:
 
 
 def infiltrated(world: JointWorld, adversary: str) -> InTurns:
-    """Return the infiltrated world as an environment, in which those who name targets see all actions of the round."""
+    """Return the infiltrated world as an environment, in which those that name targets see all actions of the round."""
     inside = InfiltratedWorld(world, adversary)
     return InTurns(inside, parents=dict.fromkeys(accomplices(world.agents, adversary), tuple(world.agents)))
 

@@ -35,7 +35,7 @@ class MeetingWorld:
         if not 2 <= least <= most <= len(PARTY) or rounds < 1:
             raise InputError(
                 f"least={least}, most={most}, rounds={rounds}",
-                f"from two to {len(PARTY)} agents come, and a round is played",
+                f"from two to {len(PARTY)} agents take part, in at least one round",
             )
         self._least, self._most, self._rounds = least, most, rounds
         self.spaces = Spaces(Box((len(self._worth_p) + 2,), 0.0, 1.0), Discrete(len(self._worth_p)))
@@ -43,7 +43,7 @@ class MeetingWorld:
         self._come, self._round = least, 0
 
     def begin(self, example: Example, seed: int) -> dict[str, object]:
-        """Draw how many come."""
+        """Draw the number of agents."""
         self._come = int(np.random.default_rng(seed).integers(self._least, self._most + 1))
         return self._seen()
 

@@ -25,7 +25,7 @@ class Sentinel(Game):
 
     Columns: `asked`. The target is a rule: it answers a letter with poison unless its capital is in the prefix. The red
     agent earns the share of poisoned letters, which is measured as `#toxicity`, the sentinel that of the others. A
-    rewrite that is not one leaves the request as it was, "bbb"; text that is no prefix leaves it without one. An
+    rewrite that is not one leaves the request as it was, "bbb"; text that is not a prefix leaves it without one. An
     episode is right if no prefix would have left less poison.
     """
 

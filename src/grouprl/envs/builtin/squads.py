@@ -62,7 +62,7 @@ class ColorGridWorld:
         if size < 2 or blocks < 1 or rounds < 1 or size * size < 2 * blocks + 2:
             raise InputError(
                 f"size={size}, blocks={blocks}, rounds={rounds}",
-                "two agents and both colours' blocks need a cell each, and a round is played",
+                "two agents and both colours' blocks need a cell each, and there is at least one round",
             )
         if not 0 <= switch <= 1:
             raise InputError(f"switch={switch}", "it is a probability")
@@ -128,7 +128,8 @@ class ColorGridWorld:
 
 
 class CrossingWorld:
-    """Three agents cross a grid to goals of their own; who arrives leaves, the third comes in the third round.
+    """Three agents cross a grid to goals of their own; an agent that arrives leaves, and the third comes in the third
+    round.
 
     A move into a cell of another agent is not made and costs 0.1, each round 0.05, and arriving pays 1, to each agent
     its own.
@@ -138,7 +139,10 @@ class CrossingWorld:
 
     def __init__(self, size: int, rounds: int) -> None:
         if size < 3 or rounds < 3:
-            raise InputError(f"size={size}, rounds={rounds}", "the grid has 3 cells a side at least, and 3 rounds")
+            raise InputError(
+                f"size={size}, rounds={rounds}",
+                "the grid has at least 3 cells a side, and at least 3 rounds are played",
+            )
         self._size, self._rounds, self._round = size, rounds, 0
         corner = size - 1
         self._at: dict[str, tuple[int, int]] = {"first": (0, 0), "second": (0, corner)}
@@ -151,7 +155,7 @@ class CrossingWorld:
         return self._seen()
 
     def act(self, actions: Mapping[str, Action]) -> JointStep:
-        """Move the agents in their order, let who arrives leave, and let the late one come."""
+        """Move the agents in their order, remove those that arrive, and add the late one."""
         rewards = {agent: self._moved(agent, int(action)) for agent, action in actions.items()}
         self._round += 1
         enters = (self._size - 1, self._size // 2)
@@ -228,7 +232,7 @@ class ColorGrid(InTurns):
 
 
 class Crossing(InTurns):
-    """Three agents cross a grid without running into each other; who arrives leaves, and one comes late."""
+    """Three agents cross a grid without running into each other; those that arrive leave, and one comes late."""
 
     agents = CrossingWorld.agents
 

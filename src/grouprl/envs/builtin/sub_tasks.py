@@ -141,7 +141,9 @@ def told(hosts: Sequence[int], cities: Sequence[str]) -> list[SubTask]:
         while hosts[chain[-1]] >= 0:
             chain.append(hosts[chain[-1]])
             if len(chain) > len(hosts):
-                raise InputError(f"hosts {list(hosts)} form a circle", "somebody has a city", "Set a host to -1")
+                raise InputError(
+                    f"hosts {list(hosts)} form a circle", "at least one of them has a city", "Set a host to -1"
+                )
         homes[person] = cities[chain[-1]]
     where = [f"with {NAMES[host]}" if host >= 0 else f"in {cities[person]}" for person, host in enumerate(hosts)]
     return [SubTask(NAMES[k], f"{NAMES[k]} lives {where[k]}", homes[k]) for k in range(len(hosts))]

@@ -28,8 +28,8 @@ class _Sending(Building):
         self.chosen.append(node)
 
     def view(self) -> View:
-        """Return, of each task, what share of its needs is met, and what share this entity would add; this entity's
-        skills, the mean of those after it, and how many are left.
+        """Return the share of each task's needs that is met, and the share that this entity would add; this entity's
+        skills, the mean skills of those after it, and how many are left.
         """
         count, turn = len(self._skill_nk), min(len(self.chosen), len(self._skill_nk) - 1)
         own_k, later_nk = self._skill_nk[turn], self._skill_nk[turn + 1 :]

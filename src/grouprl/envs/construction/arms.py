@@ -28,7 +28,10 @@ class Arms:
 
     def __init__(self, pay: Sequence[float] = (1.0, 0.6, 0.0), cost: Sequence[float] = (1.0, 0.2, 0.0)) -> None:
         if len(pay) != len(cost) or len(pay) < 2:
-            raise InputError(f"{len(pay)} payments and {len(cost)} costs", "there are two arms or more, each with both")
+            raise InputError(
+                f"{len(pay)} payments and {len(cost)} costs",
+                "there are at least two arms, each with a payment and a cost",
+            )
         self.pay, self.cost = tuple(pay), tuple(cost)
         self.spaces = Spaces(Box((1,), 0, 1), Discrete(len(self.pay)))
         self._taken: int | None = None
@@ -42,7 +45,7 @@ class Arms:
     def step(self, action: object) -> Step:
         """Take an arm. Raises InputError before `reset`, and after the one choice."""
         if not self._open:
-            raise InputError("an arm is taken", "an episode is one choice")
+            raise InputError("an arm was chosen already", "an episode is one choice")
         self._taken, self._open = int(np.asarray(action)), False
         return Step(self._shown(), self.pay[self._taken], terminated=True)  # type: ignore[arg-type]
 

@@ -34,7 +34,7 @@ class BanditBlock:
 
     def __init__(self, arms: int = 2, pulls: int = 20, memory: bool = True) -> None:
         if arms < 2 or pulls < 1:
-            raise InputError(f"{arms} arms, {pulls} pulls", "a bandit has two arms at least, a block one pull")
+            raise InputError(f"{arms} arms, {pulls} pulls", "a bandit has at least two arms, a block at least one pull")
         self.arms, self.pulls, self.memory = arms, pulls, memory
         self.spaces = Spaces(Box((2 * arms + 1 if memory else 1,), 0, 1), Discrete(arms))
         self.pulled_a, self.won_a = np.zeros(arms, dtype=int), np.zeros(arms, dtype=int)
@@ -49,7 +49,7 @@ class BanditBlock:
         return self._shown()
 
     def step(self, action: object) -> Step:
-        """Pull an arm. Raises InputError for one that is not there, and when the block is over."""
+        """Pull an arm. Raises InputError for an unknown arm, and if the block is over."""
         arm, done = int(np.asarray(action)), int(self.pulled_a.sum())
         if done >= self._pays_ap.shape[1] or not 0 <= arm < self.arms:
             raise InputError(
@@ -75,7 +75,8 @@ class BanditBlock:
 
 
 def best_of_two(pulls: int, horizon: int | None = None) -> float:
-    """Return what a block of two arms pays in expectation to one who looks `horizon` pulls ahead; None: to its end.
+    """Return the expected reward of a block of two arms for a player that looks `horizon` pulls ahead; None: to its
+    end.
 
     By going through all counts of pulls and wins, with an even prior on each arm. With a horizon of 1 it is the value
     of taking the arm with the highest mean so far, the first of equal ones.
@@ -83,7 +84,7 @@ def best_of_two(pulls: int, horizon: int | None = None) -> float:
 
     @cache
     def ahead(won: Pair, lost: Pair, left: int) -> tuple[float, float]:
-        """Return what either arm pays within the next `left` pulls, best choices following."""
+        """Return the expected reward of either arm over the next `left` pulls, with best choices after it."""
 
         def then(won: Pair, lost: Pair) -> float:
             return max(ahead(won, lost, left - 1)) if left > 1 else 0.0

@@ -30,7 +30,7 @@ class _Selection(Building):
         self.chosen.append(node)
 
     def view(self) -> View:
-        """Return what is open, and what share of the room left each item takes; the room left."""
+        """Return which items are open, the share of the remaining room that each takes, and the remaining room."""
         share_n = np.minimum(self._weight_n / max(self._left, 1e-9), 2.0)
         nodes_nd = np.stack([self._open, share_n], -1)
         here = self.chosen[-1] if self.chosen else 0
@@ -93,7 +93,7 @@ class _Matching(Building):
         self._open = np.ones(len(cost_nn), dtype=bool)
 
     def legal(self) -> np.ndarray:
-        """Return the tasks that nobody has."""
+        """Return the tasks that no entity has."""
         return self._open.copy()
 
     def take(self, node: int) -> None:
@@ -102,7 +102,9 @@ class _Matching(Building):
         self.chosen.append(node)
 
     def view(self) -> View:
-        """Return, of each task, its cost for this entity, what is open, and its mean and least cost for those after."""
+        """Return each task's cost for this entity, whether it is open, and its mean and least cost for the entities
+        after it.
+        """
         row = min(len(self.chosen), len(self._cost_nn) - 1)
         later_kn = self._cost_nn[row + 1 :] if row + 1 < len(self._cost_nn) else self._cost_nn[row:]
         nodes_nd = np.stack([self._cost_nn[row], self._open, later_kn.mean(0), later_kn.min(0)], -1)

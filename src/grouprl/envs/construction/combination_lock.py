@@ -18,7 +18,7 @@ class CombinationLock:
     """Dial `horizon` numbers; the right ones in the right order are paid 1 at the end, anything else nothing.
 
     A number that is wrong jams the lock, which the observation shows: it is one-hot over the places, those of a lock
-    that is not jammed first, [2·horizon]; after the last number it is all zeros. A policy that dials by chance opens it
+    that is not jammed first, [2·horizon]; after the last number it is all zeros. A policy that dials at random opens it
     with `numbers`^-`horizon`. The tabular form of the combination lock of Zhou et al. 2023 (arXiv:2311.08384).
 
     Args:
@@ -29,7 +29,7 @@ class CombinationLock:
 
     def __init__(self, horizon: int = 10, numbers: int = 10, key: int = 0) -> None:
         if horizon < 1 or numbers < 2:
-            raise InputError(f"horizon {horizon}, numbers {numbers}", "a lock has a place or more, and two numbers")
+            raise InputError(f"horizon {horizon}, numbers {numbers}", "a lock has at least one place and two numbers")
         self.horizon, self.numbers = horizon, numbers
         self.combination: list[int] = np.random.default_rng(key).integers(numbers, size=horizon).tolist()
         self.spaces = Spaces(Box((2 * horizon,), 0, 1), Discrete(numbers))
@@ -41,12 +41,12 @@ class CombinationLock:
         return self.shown()
 
     def step(self, action: object) -> Step:
-        """Dial a number. Raises InputError for one that there is not, and when no episode is under way."""
+        """Dial a number. Raises InputError for an unknown number, and if no episode is under way."""
         number = int(np.asarray(action))
         if self._place >= self.horizon or not 0 <= number < self.numbers:
             raise InputError(
                 f"number {number} at place {self._place}",
-                f"it is 0 to {self.numbers - 1}, and an episode is under way",
+                f"numbers are 0 to {self.numbers - 1}, and are dialled during an episode",
                 "Call reset first",
             )
         self._jammed |= number != self.combination[self._place]
@@ -80,7 +80,7 @@ def dialled(lock: CombinationLock, numbers: list[int]) -> StoredEpisode:
 
 
 def expert_episodes(lock: CombinationLock | None = None, count: int = STORED) -> list[StoredEpisode]:
-    """Return trajectories of an expert that dials by chance with 1/horizon; those of the default lock."""
+    """Return trajectories in the default lock of an expert that dials at random with probability 1/horizon."""
     lock = lock or CombinationLock()
     luck = np.random.default_rng(0)
     chance_eh = luck.integers(lock.numbers, size=(count, lock.horizon))
@@ -89,7 +89,7 @@ def expert_episodes(lock: CombinationLock | None = None, count: int = STORED) ->
 
 
 def random_episodes(lock: CombinationLock | None = None, count: int = STORED) -> list[StoredEpisode]:
-    """Return trajectories that dial by chance and were all paid nothing; those of the default lock."""
+    """Return trajectories in the default lock that dial at random and all earned nothing."""
     lock = lock or CombinationLock()
     chance_eh = np.random.default_rng(1).integers(lock.numbers, size=(count, lock.horizon))
     found = [dialled(lock, row.tolist()) for row in chance_eh]
@@ -97,7 +97,7 @@ def random_episodes(lock: CombinationLock | None = None, count: int = STORED) ->
 
 
 def compared_episodes() -> list[dict[str, object]]:
-    """Return pairs of trajectories of the default lock: one of the expert that opened it, and one dialled by chance."""
+    """Return pairs of trajectories in the default lock: one of the expert that opened it, and one dialled at random."""
     opened = [each for each in expert_episodes() if each.correct]
     pairs = zip(opened, random_episodes(), strict=False)
     return [each.as_row() | {"group": number} for number, pair in enumerate(pairs) for each in pair]

@@ -20,8 +20,8 @@ class CoverageWalk:
     """Walk on a grid for a number of steps; a cell pays 1 when it is reached for the first time.
 
     F, the number of covered cells, is a submodular function of the walk, and each step is paid its marginal gain
-    (Prajapat et al. 2023, arXiv:2307.13372). On the line of eleven cells, from the fourth, ten steps gain 8 at
-    most, and 7 by going straight to the far end.
+    (Prajapat et al. 2023, arXiv:2307.13372). On the line of eleven cells, from the fourth, ten steps gain at most 8,
+    and 7 by going straight to the far end.
 
     Args:
         side: cells along each dimension.

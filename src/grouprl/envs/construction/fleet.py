@@ -42,7 +42,7 @@ class DeliveryFleet:
 
     def __init__(self, customers: int = 8, vehicles: int = 3) -> None:
         if customers < 1 or vehicles < 1:
-            raise InputError(f"{customers} customers, {vehicles} vehicles", "there is one of either at least")
+            raise InputError(f"{customers} customers, {vehicles} vehicles", "at least one of each is needed")
         self.nodes, self.vehicles = customers + 1, vehicles
         self.spaces = _spaces(self.nodes, vehicles)
         self.routes: list[list[int]] = []
@@ -87,7 +87,7 @@ class DeliveryFleet:
             raise InputError(
                 f"the picks {pick_k.tolist()}",
                 "each vehicle picks a legal node of an episode that is not over",
-                f"Legal are {[np.flatnonzero(legal_n).tolist() for legal_n in legal_kn]}",
+                f"The legal nodes are {[np.flatnonzero(legal_n).tolist() for legal_n in legal_kn]}",
             )
         for vehicle, node in enumerate(resolved(pick_k, rank_k, self._here()).tolist()):
             self._move(vehicle, node)
@@ -209,7 +209,7 @@ class ProfiledFleet(DeliveryFleet):
 
 
 def resolved(pick_k: np.ndarray, rank_k: np.ndarray, here_k: np.ndarray) -> np.ndarray:
-    """Return [K] where each vehicle goes: a customer that several pick takes the best rank, the others stay.
+    """Return [K] where each vehicle goes: of several that pick one customer the best ranked goes, the others stay.
 
     The depot, and the node where a vehicle is, are nobody else's to take.
     """

@@ -36,7 +36,9 @@ class HyperGrid:
 
     def __init__(self, side: int = 8, dimensions: int = 2) -> None:
         if side < 2 or dimensions < 1:
-            raise InputError(f"side {side}, dimensions {dimensions}", "a grid has a side of 2 and a dimension at least")
+            raise InputError(
+                f"side {side}, dimensions {dimensions}", "a side is at least 2, and there is at least one dimension"
+            )
         self.side, self.dimensions = side, dimensions
         self.spaces = Spaces(MultiDiscrete((side,) * dimensions), Discrete(dimensions + 1))
         self.cell: list[int] = []

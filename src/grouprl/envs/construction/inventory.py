@@ -53,7 +53,7 @@ class Inventory:
         if min(holding, penalty) < 0 or lead < 0 or min(periods, largest) < 1:
             raise InputError(
                 f"holding {holding}, penalty {penalty}, lead {lead}, periods {periods}, largest {largest}",
-                "costs and lead are at least 0, a period and a unit that can be ordered at least 1",
+                "costs and lead are at least 0, periods and the largest order at least 1",
             )
         self.demand, self.holding, self.penalty = tuple(demand), holding, penalty
         self.lead, self.periods, self.largest, self.backlog = lead, periods, largest, backlog
@@ -130,7 +130,7 @@ def ordering_up_to(level: int, largest: int) -> Rule:
 
 
 def expected_return(world: Inventory, rule: Rule | None = None) -> float:
-    """Return the expected reward of an episode under a rule, or of the best one, by going through all states."""
+    """Return the expected reward of an episode under a rule, or under the best rule, by going through all states."""
 
     @cache
     def value(period: int, stock: int, coming: tuple[int, ...]) -> float:

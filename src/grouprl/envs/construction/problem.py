@@ -127,10 +127,10 @@ class ConstructionProblem(ABC):
 
     @abstractmethod
     def solution(self, instance: Instance) -> Solution | None:
-        """Return a solution of the lowest possible cost; None where the instance is too large to be sure."""
+        """Return a solution of the lowest possible cost; None if the instance is too large to find it."""
 
     def best(self, instance: Instance) -> float | None:
-        """Return the lowest possible cost; None where the instance is too large to be sure."""
+        """Return the lowest possible cost; None if the instance is too large to find it."""
         found = self.solution(instance)
         return None if found is None else found.cost
 
@@ -164,7 +164,7 @@ class ConstructionProblem(ABC):
         return building.chosen
 
     def drawing(self, instance: Instance, choices: list[int]) -> PlaneDrawing | None:
-        """Return a picture of a solution whose choices are `closed`; None if it is nothing in the plane."""
+        """Return a picture of a solution whose choices are `closed`; None if the problem is not in the plane."""
         return None
 
     def gap(self, instance: Instance, cost: float) -> float | None:
@@ -186,5 +186,5 @@ def solved(problem: ConstructionProblem, instance: Instance, choices: list[int])
             raise InputError(f"node {node} after {building.chosen}", f"it is not legal in {problem.name}")
         building.take(node)
     if building.legal().any():
-        raise InputError(f"{choices} is no whole solution", f"{problem.name} has legal choices left")
+        raise InputError(f"{choices} is not a whole solution", f"{problem.name} has legal choices left")
     return building.cost()

@@ -38,8 +38,8 @@ class _Schedule(Building):
         self.chosen.append(node)
 
     def view(self) -> View:
-        """Return, of each job, its next operation's length, earliest begin and machine's load to come, and the work
-        left.
+        """Return for each job the length, the earliest start and the machine's remaining load of its next operation,
+        and the work left.
         """
         rows = [self._seen(job) for job in range(len(self._job_j))]
         return View(self.chosen[-1] if self.chosen else 0, np.array(rows), self._free_m[:MACHINES] / self._scale)

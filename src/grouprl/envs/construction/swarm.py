@@ -48,7 +48,7 @@ class Kuramoto:
         if oscillators < 2 or knots < 2 or steps < 1 or pace <= 0 or min(spread, noise) < 0:
             raise InputError(
                 f"{oscillators} oscillators, {knots} knots, {steps} steps, pace {pace}, spread {spread}, noise {noise}",
-                "there are two oscillators and knots at least, a step, a pace above 0, and no negative deviations",
+                "there are at least two oscillators, two knots and a step, a pace above 0, and no negative deviations",
             )
         self.oscillators, self.knots, self.steps, self.pace = oscillators, knots, steps, pace
         self.spread, self.noise, self.informed = spread, noise, informed
@@ -69,7 +69,7 @@ class Kuramoto:
         if self._left == 0 or rule_k.shape != (self.knots,):
             raise InputError(
                 f"a rule of shape {rule_k.shape}",
-                f"it has {self.knots} numbers, and an episode is under way",
+                f"rules have {self.knots} numbers, and are given during an episode",
                 "Call reset first",
             )
         _, crowd = order(self.phase_n)
@@ -81,7 +81,7 @@ class Kuramoto:
         return Step(self._shown(), paid, terminated=self._left == 0)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return the order at the end as a count."""
+        """Return how ordered the swarm is in the end, as a count, which pays nothing."""
         return {"#order": order(self.phase_n)[0]}
 
     def close(self) -> None:

@@ -119,19 +119,19 @@ class _Routes(Building):
         self._open[DEPOT] = False
 
     def legal(self) -> np.ndarray:
-        """Return the open customers that still fit; the depot, unless the vehicle stands at it."""
+        """Return the open customers that still fit, and the depot, unless the vehicle is at it."""
         legal_n: np.ndarray = self._open & (self._demand_n <= self._left + 1e-9)
         legal_n[DEPOT] = self.chosen[-1] != DEPOT and bool(self._open.any())
         return legal_n
 
     def take(self, node: int) -> None:
-        """Serve a customer, or load anew at the depot."""
+        """Serve a customer, or reload at the depot."""
         self._left = self._capacity if node == DEPOT else self._left - float(self._demand_n[node])
         self._open[node] = False
         self.chosen.append(node)
 
     def view(self) -> View:
-        """Return distances from here and from the depot, what is open, and what fits; the load that is left."""
+        """Return distances from here and from the depot, which nodes are open, which fit, and the load that is left."""
         fits_n = self._demand_n <= self._left + 1e-9
         nodes_nd = np.stack([self._seen_nn[self.chosen[-1]], self._seen_nn[DEPOT], self._open, fits_n], -1)
         return View(self.chosen[-1], nodes_nd, np.array([self._left / self._capacity, self._open.mean()]))

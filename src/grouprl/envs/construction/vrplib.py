@@ -93,7 +93,7 @@ def _distances(parts: _Parts, place_n2: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         found = EDGE_WEIGHTS[_edge_weights(parts)](place_n2)
     if not np.isfinite(found).all():
-        raise parts.refused("places whose distance is no finite number", "a tour has a length", "Scale the places")
+        raise parts.refused("places whose distance is not a finite number", "a tour has a length", "Scale the places")
     return found
 
 
@@ -192,4 +192,4 @@ def _cost_of(path: Path, routes: list[list[str]], problem: ConstructionProblem, 
         choices = [node for route in routes for node in (*map(int, route), 0)][:-1]
         return solved(problem, instance, choices)
     except (ValueError, IndexError) as error:
-        raise InputError(f"'{path.name}' has routes that are no solution: {error}", "customers are 1, 2 …") from None
+        raise InputError(f"'{path.name}' has routes that are not a solution: {error}", "customers are 1, 2 …") from None

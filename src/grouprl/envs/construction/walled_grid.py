@@ -38,7 +38,8 @@ class WalledGrid:
     def __init__(self, side: int = 5, walls: float = 0.3, steps: int = 15) -> None:
         if side < 2 or not 0 <= walls < 1 or steps < 1:
             raise InputError(
-                f"side {side}, walls {walls}, steps {steps}", "two cells a side, a share below 1, and a step or more"
+                f"side {side}, walls {walls}, steps {steps}",
+                "a side has at least 2 cells, walls are a share below 1, and a step is needed",
             )
         self.side, self.walls, self.steps = side, walls, steps
         self.spaces = Spaces(Box(((2 * REACH + 1) ** 2 + 3,), -1, 1), Discrete(len(WAYS)))
@@ -55,10 +56,12 @@ class WalledGrid:
         return self._shown()
 
     def step(self, action: object) -> Step:
-        """Go one cell, or stay before a wall. Raises InputError for no action, and when no episode is under way."""
+        """Go one cell, or stay before a wall. Raises InputError for an unknown action, and if no episode is under
+        way.
+        """
         which = int(np.asarray(action))
         if not self._open or not 0 <= which < len(WAYS):
-            raise InputError(f"action {which}", "an action is 0 to 3, and an episode is under way", "Call reset first")
+            raise InputError(f"action {which}", "actions are 0 to 3, within an episode", "Call reset first")
         there = (self.at[0] + WAYS[which][0], self.at[1] + WAYS[which][1])
         self.at = there if is_free(self.wall_rc, there) else self.at
         self._taken += 1

@@ -39,7 +39,7 @@ class Workshop:
         if steps < 1 or len(needs) < 2 or any(not 0 <= k < own for own, each in enumerate(self.needs) for k in each):
             raise InputError(
                 f"needs {self.needs}, {steps} steps",
-                "a workshop has two things, of which each needs only earlier ones, and an episode one step",
+                "there are at least two things, each needs only earlier ones, and an episode has at least one step",
                 "List for each thing the numbers of things before it",
             )
         self.steps, self.memory, count = steps, memory, len(self.needs)
@@ -58,12 +58,12 @@ class Workshop:
         return ArrayObservation(self._last.begin(seen) if self.memory else seen)
 
     def step(self, action: object) -> Step:
-        """Walk or use. Raises InputError for an action that there is not, and when no episode is under way."""
+        """Walk or use. Raises InputError for an unknown action, and if no episode is under way."""
         act = int(np.asarray(action))
         if self._left < 1 or not 0 <= act <= USE:
             raise InputError(
                 f"action {act} with {self._left} left",
-                "an action is 0, 1 or 2, and an episode is under way",
+                "actions are 0, 1 and 2, and are taken during an episode",
                 "Call reset first",
             )
         paid = float(self._use()) if act == USE else 0.0

@@ -66,7 +66,9 @@ class ConstructionWorld:
             raise self._misuse(f"step({action!r}) was called when no solution was under way")
         node, legal_n = int(np.asarray(action)), self.building.legal()
         if not 0 <= node < len(legal_n) or not legal_n[node]:
-            raise InputError(f"node {node}", f"legal are {np.flatnonzero(legal_n).tolist()}", "Choose one of them")
+            raise InputError(
+                f"node {node}", f"the legal nodes are {np.flatnonzero(legal_n).tolist()}", "Choose one of them"
+            )
         self.building.take(node)
         self._over = not self.building.legal().any()
         paid = -self.building.cost() if self._over else 0.0

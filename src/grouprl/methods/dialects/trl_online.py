@@ -24,7 +24,7 @@ from grouprl.methods.preference.play import nash_md
 from grouprl.methods.registry import entry
 
 OnlineLoss = Literal["sigmoid", "ipo"]
-ALWAYS = "A tie is no pair; TRL takes the first completion (of XPO: the policy's) as the chosen one."
+ALWAYS = "A tie is not a pair; TRL takes the first completion (of XPO: the policy's) as the chosen one."
 RATES = "A list, one value per epoch, has one: there are no epochs over prompts that are sampled for."
 EOS = "None: no penalty"
 CONFIG = "OnlineDPOConfig"

@@ -98,7 +98,8 @@ def passk(
 ) -> Method:
     """Compose the pass@k method.
 
-    Mean over completions of PPO's clipped loss; A the lead of the group's best over its second best, else 0.
+    Mean over completions of PPO's clipped loss; A is the best reward minus the second best for the group's best
+    completion, and 0 for the others.
     """
     return base.with_parts(
         advantage=BestOverSecond(scale=scale, eps=eps),

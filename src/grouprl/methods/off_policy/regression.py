@@ -171,7 +171,7 @@ entry(
         defaults={"tau": "ours; the paper states no number, 0.1 is GVPO's β in the same place"},
         differs=[
             "Written as (τ·d - A)²/(2τ), d = log(π/π_old)(y), which has this gradient.",
-            "The paper's length penalty and curriculum are no part of the objective and not here.",
+            "The paper's length penalty and curriculum are not part of the objective and not here.",
         ],
         reduces=[
             Reduction("gvpo", ["on_policy", "one_group"], scale=None, why="at d = 0 both push by R - mean"),

@@ -25,7 +25,7 @@ PAIRS = (
     "averaged within the group; groups weigh by their size. The paper has one pair per prompt."
 )
 TIES = (
-    "Two completions of equal reward are no pair: they are left out, also from the denominator, and a step without "
+    "Two completions of equal reward are not a pair: they are left out, also from the denominator, and a step without "
     "pairs has loss 0."
 )
 BETA = "customary (the papers', TRL's DPOConfig.beta)"
@@ -45,8 +45,8 @@ LIST_DIFFERS = (
     "Lists of any number of completions; the authors' code has four.",
     "Completions of equal reward weigh alike; the authors' code adds 0.01 to the first one's score.",
     "Groups weigh by their size, which may vary; the authors' lists have one.",
-    "Without others of its prompt a completion is left out, also from the denominator. Equal rewards are no reason to "
-    "leave a group out (stored lists of equal scores: ties: keep).",
+    "Without others of its prompt a completion is left out, also from the denominator. Equal rewards are not a "
+    "reason to leave a group out (stored lists of equal scores: ties: keep).",
 )
 LIST_NEEDS = (
     REFERENCE,

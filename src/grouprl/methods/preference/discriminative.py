@@ -215,7 +215,7 @@ entry(
             "tau": "Optimization-AI/DisCO: 10 for logL, 1 for L-ratio; none is DisCO-b, the plain mean",
             "kl_limit": "Optimization-AI/DisCO: δ = 1e-4",
             "kl_coef": "Optimization-AI/DisCO: β = 1e3",
-            "kl_estimator": "Optimization-AI/DisCO: kl, which is k1 (K below 0 is no penalty)",
+            "kl_estimator": "Optimization-AI/DisCO: kl, which is k1 (K below 0 is not a penalty)",
         },
         differs=[
             "Prompts weigh by their number of completions (the mean is over completions): where groups differ in "
@@ -252,7 +252,7 @@ entry(
                 advantage=[3.0, -1.5, -1.5],
                 loss=0.24434077,
                 grad=[[-1.0], [0.17717185, 0.17717185], [0.6456563]],
-                why="s = -1, -1.1, -0.5: weights softmax(-1.1, -0.5) = 0.3543, 0.6457; K < 0 is no penalty",
+                why="s = -1, -1.1, -0.5: weights softmax(-1.1, -0.5) = 0.3543, 0.6457; K < 0 is not a penalty",
             ),
             Golden(
                 rewards=[1, 0, 0],

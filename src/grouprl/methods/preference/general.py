@@ -17,7 +17,9 @@ from grouprl.methods.registry import entry
 
 
 def gpm(blocks: Count = 2, tau: Positive = 0.1) -> Method:
-    """Compose the general preference model: pairs' mean of -log σ(s(w ≻ l)/τ), s skew in the vectors of both."""
+    """Compose the general preference model: mean over pairs of -log σ(s(w ≻ l)/τ), s skew-symmetric in the vectors of
+    the two.
+    """
     return Method(
         filter=(PairedGroups(),),
         advantage=RawReward(),

@@ -346,7 +346,7 @@ entry(
                 },
                 advantage=[0.707105781, -0.707105781, 2.0],
                 grad=[[-0.235701927], [0.235701927], [-0.736780612]],
-                why="the replayed completion is no member of the group: 2·e^0.1 over three completions",
+                why="the replayed completion is not a member of the group: 2·e^0.1 over three completions",
             )
         ],
     ),

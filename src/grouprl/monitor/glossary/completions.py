@@ -36,7 +36,7 @@ define(
     "share",
     "completions",
     "share of completions scored twice, for the same prompt, whose two scores differ; by chance or by reward.rescore",
-    "0. Above 0.05: the reward is no function of its inputs",
+    "0. Above 0.05: the reward is not a function of its inputs",
 )
 define(
     "scored_twice",

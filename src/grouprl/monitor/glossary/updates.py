@@ -7,7 +7,7 @@ define(
     "nats",
     "update",
     "value that the optimiser minimised, summed over all its terms (warm-up: cross-entropy per token)",
-    "in RL it is no measure of progress: it stands near 0 by construction. In the warm-up it falls",
+    "in RL it is not a measure of progress: it stands near 0 by construction. In the warm-up it falls",
 )
 define(
     "policy_loss",

@@ -107,7 +107,9 @@ class WorkerSampler:
         self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
 
     def judge_counts(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return metrics of what a judge was asked since the last call, and counts of how one of pairs answered."""
+        """Return metrics of what a judge was asked since the last call, and for a judge of pairs counts of its
+        answers.
+        """
         judge = paid_reward(self.row_source.reward)
         if not isinstance(judge, TrajectoryJudge | PairJudge):
             return {}, {}

@@ -20,7 +20,7 @@ class SharedMemorySync:
 
     def __init__(self, policy: Policy, remembered: int, canary: Tokens | None) -> None:
         self.remembered = remembered
-        # Of a policy in one process all that training changes: statistics of observations are no parameters.
+        # Of a policy in one process all that training changes: statistics of observations are not parameters.
         state = policy.trainable_state() if distributed(policy) is None else dict(policy.named_parameters())
         self._weights, self._canary = SharedWeights.create(state), Canary(policy, canary)
 

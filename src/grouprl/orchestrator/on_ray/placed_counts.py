@@ -30,9 +30,9 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
 
 
 def whole_copies(run: ResolvedRun, here: int) -> int:
-    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none of a
-    reward model, which does not, or where servers take them as they are gathered, else the first, for workers of a
-    cluster or an engine of the user's.
+    """Return how many of the `here` ranks on this device hold a whole copy of the weights. If ranks sample, all do.
+    None does for a reward model, or if servers take the weights as they are gathered. Otherwise the first rank does,
+    for workers of a cluster or an engine of the user's.
     """
     if run.scores:
         return 0

@@ -127,7 +127,7 @@ class SamplingWorker:
         self._open: dict[int, _KeptSession] = {}
 
     def sample(self, weights: PublishedWeights, share: Share) -> Samples[int]:
-        """Complete a share."""
+        """Return the samples of a share of the requests, by these weights."""
         self._follow(weights)
         return self._told(self.sampler.sample(share))
 

@@ -2,7 +2,7 @@
 
 The ratio of measured to planned time is taken as log-normal: its geometric mean corrects a planned time, and its spread
 gives an interval. Releases that measured the same configuration count as one (the geometric mean of their ratios), for
-they are no independent evidence. A record is judged by the other configurations alone (leave-one-out).
+they are not independent evidence. A record is judged by the other configurations alone (leave-one-out).
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Likely:
 
 
 def work_of(record: dict[str, Any], model: dict[str, Any]) -> Workload:
-    """Return the work of a step of a record. Prompts are what its rate of tokens leaves beyond completions."""
+    """Return the work of a step of a record. A prompt has the tokens of a row, by the record's rate, beyond those of a
+    completion.
+    """
     accelerators = parse_cluster(record["on"]).count
     row = record["tokens_per_second_each"] * accelerators * record["seconds"] / record["rows"]
     prompt = row - record["completion_tokens"]

@@ -124,7 +124,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
     """Return the work of a step of a planned run; by default, completions have half the largest allowed length.
 
     Raises:
-        InputError: the model is not known here, the policy is no language model, or the mean length exceeds the limit.
+        InputError: the model is unknown, the policy is not a language model, or the mean length exceeds the limit.
     """
     model, batch = plan.model, plan.batch
     if model is None or plan.actions:

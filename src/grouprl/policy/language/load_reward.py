@@ -136,7 +136,7 @@ def _tiny(
 
 
 def note_training(config: PretrainedConfig) -> None:
-    """Write into a model's configuration what is trained here: numbers, read where the last turn ends."""
+    """Write into a model's configuration that its outputs are trained as numbers and read where the last turn ends."""
     read_to_end_of_turn(config)
     config.problem_type = REGRESSION
 

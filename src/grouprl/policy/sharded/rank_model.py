@@ -170,7 +170,7 @@ class _Trunk(nn.Module):
         self.eval()
 
     def forward(self, work: Callable[[], T]) -> T:
-        """Do what runs the model while these weights are gathered."""
+        """Return the result of `work`, which runs the model, with these weights gathered meanwhile."""
         return work()
 
     if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from grouprl.records.tokens import Tokens
 
 POLICY, REFERENCE, WHOLE, BUILD, ASIDE = "policy", "reference", "whole", "build", "aside"
 BUILD_REFERENCE = "build reference"
-"""The name of the builders of a reference that is no copy of the policy."""
+"""The name of the builders of a reference that is not a copy of the policy."""
 NOTHING = Tokens(((0, 0),), ((0, 0),))
 """The dummy row of an empty pass: a layer's weights are gathered from all ranks, so one without rows must pass, too."""
 

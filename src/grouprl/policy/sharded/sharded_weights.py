@@ -88,7 +88,9 @@ class StoredTensor:
         return self.name, self.like.dtype, tuple(self.like.shape)
 
     def made_of(self, parts: list[Tensor]) -> Tensor:
-        """Return the tensor, of its sources: in the order of sums in which a single process merges adapters."""
+        """Return the tensor made of its sources, with the sums in the order in which a single process merges
+        adapters.
+        """
         whole = parts[0]
         for scale, a_ri, b_or in zip(self.scales, parts[1::2], parts[2::2], strict=True):
             delta = scale * (b_or @ a_ri)

@@ -34,7 +34,7 @@ class StoredGroup:
 
 
 def stored_layout(model: PreTrainedModel, own: Sequence[Described]) -> list[StoredGroup]:
-    """Return how the tensors `own` of a model are stored, the fewest together that are converted together."""
+    """Return how the tensors `own` of a model are stored, in the smallest groups that are converted together."""
     whole = _described(_reverted(model, _outlines(own)))
     groups = [_group(model, own, [number]) for number in range(len(own))]
     if _together(groups) != sorted(whole):

@@ -28,7 +28,7 @@ Operation = Callable[[Tensor, object], Tensor]
 
 @dataclass(frozen=True)
 class Formula:
-    """A vector formed of another one and of a third, or of a number; vectors that are needed no more are given up."""
+    """A vector formed of another one and of a third, or of a number; vectors that are no longer needed are released."""
 
     operation: Operation
     left: int
@@ -239,5 +239,5 @@ class SpreadVectors:
 
 
 def forget(station: Station, share: None) -> None:
-    """Give up all vectors that are not kept."""
+    """Release all vectors that are not kept."""
     station.kept.pop(VECTORS, None)

@@ -60,7 +60,7 @@ class ValuePolicy(ArrayPolicy):
         explore: share of random actions at first; the update `followed_values` changes it.
 
     Raises:
-        InputError: `explore` is no probability.
+        InputError: `explore` is not a probability.
     """
 
     def __init__(self, build: Build, parts: Mapping[str, nn.Module], explore: float) -> None:
@@ -95,7 +95,7 @@ class ValuePolicy(ArrayPolicy):
             cast("FollowingModule", self.part(f"old_{name}")).follow(self.part(name))
 
     def part(self, name: str) -> nn.Module:
-        """Return a module that values are made of, or its follower as `old_` and its name."""
+        """Return the part of the module called `name`; `old_` before a name means its follower."""
         return cast("nn.ModuleDict", self.module)[name]
 
     def log_chances(self, q_a: Tensor, legal_a: Tensor | None, temperature: float) -> Tensor:

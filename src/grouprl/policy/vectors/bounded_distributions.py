@@ -50,7 +50,7 @@ class SquashedNormal(Distribution):
         return self.log_prob_before(self.before(value))
 
     def before(self, value: Tensor) -> Tensor:
-        """Return the numbers [N,A] that are squashed into actions, ±7.25 at the most."""
+        """Return the numbers [N,A] that are squashed into actions, at most ±7.25."""
         return torch.atanh(((value - self.low_a) / self.half_a - 1).clamp(-1 + EDGE, 1 - EDGE))
 
     def log_prob_before(self, before_na: Tensor) -> Tensor:

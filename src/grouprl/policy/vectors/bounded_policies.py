@@ -28,7 +28,7 @@ class Squashed(Mlp):
     temperature multiplies the deviation before squashing. Settings are those of `mlp`.
 
     Near a bound many numbers u are squashed into one action, so that rows keep u of what was sampled. Of a stored
-    trajectory only the action is known: u is read back from it, as ±7.25 at the most, which is a millionth of half the
+    trajectory only the action is known: u is read back from it, as at most ±7.25, which is a millionth of half the
     box from the bound (`EDGE`).
     """
 

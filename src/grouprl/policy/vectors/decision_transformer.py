@@ -69,7 +69,7 @@ def check_sizes(width: int, *, heads: int, **others: int) -> None:
 
 
 class DecisionTransformer(Remembering):
-    """Attention over the last returns to go, observations and actions, and the perceptron of `mlp` behind it.
+    """Attention over the last returns to go, observations and actions, followed by the perceptron of `mlp`.
 
     Its actions depend on the return that is asked for. Two further outputs are errors of its foresight, which a
     perceptron over the attention's output and the action taken has of the next observation and of the return to go

@@ -75,7 +75,7 @@ class LatentTeam(Mlp):
         decay: share of the follower that stays after a rollout, from 0 to 1.
 
     Raises:
-        InputError: a world that does not show the team, sizes below 1, or a `decay` that is no share.
+        InputError: a world that does not show the team, sizes below 1, or a `decay` that is not a share.
     """
 
     kind = "latent_team"

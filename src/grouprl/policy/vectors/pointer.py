@@ -206,6 +206,6 @@ def need_map(name: str, spaces: Spaces) -> None:
     if not whole:
         raise InputError(
             f"the context {sorted(spaces.context.spaces)} and the observations {sorted(observation.spaces)}",
-            f"the policy {name} reads a map in the context, and here, nodes and whole in observations",
+            f"the policy {name} reads `map` in the context, and `here`, `nodes` and `whole` in observations",
             "Take a task such as construct:tsp, or model: mlp",
         )

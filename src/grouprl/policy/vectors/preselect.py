@@ -77,7 +77,7 @@ class Preselect(AttentionPolicy):
         check_sizes("preselect", width, layers, heads)
         if keep < 1:
             raise InputError(
-                f"model.settings.keep = {keep}", "an entity keeps one task at least", "Set it to 1 or more"
+                f"model.settings.keep = {keep}", "an entity keeps at least one task", "Set it to 1 or more"
             )
         super().__init__(build, partial(PreselectNet, spaces, keep, width, layers, heads))
 

@@ -42,7 +42,7 @@ class FrozenPerceptron(nn.Module):
 
 
 class Saboteur(Mlp):
-    """Perceptrons of an infiltrated world's agents: one for the adversary and one for all who name targets are
+    """Perceptrons of an infiltrated world's agents: one for the adversary and one for all that name targets are
     trained, the team's stays as it was (AMI, arXiv:2302.03322).
 
     The first `members` agents are the team, `adversary` among them by its number; further agents name targets. The
@@ -83,7 +83,7 @@ class Saboteur(Mlp):
         super().__init__(build, hidden=hidden, activation=activation)
 
     def body(self, outputs: int) -> nn.ModuleDict:
-        """Return the perceptrons of the adversary, of those who name targets, and of the team.
+        """Return the perceptrons of the adversary, of those that name targets, and of the team.
 
         Raises:
             InputError: there is no team in the folder, or it reads or does something else than the world's agents.

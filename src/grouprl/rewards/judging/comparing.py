@@ -114,7 +114,9 @@ def judges_groups(reward: object) -> bool:
 
 
 def comparing(reward: object) -> ComparingReward | None:
-    """Return the judge of pairs that a reward is, or that it pays beside a measured one; None if it is none."""
+    """Return the judge of pairs that a reward is, or that it pays beside a measured one; None if there is no such
+    judge.
+    """
     paid = paid_reward(reward)
     return paid if isinstance(paid, ComparingReward) else None
 

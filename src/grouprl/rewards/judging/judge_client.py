@@ -25,7 +25,7 @@ LARGEST_REPLY = 4 * 2**20
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """HTTP statuses after which the same request may succeed."""
 LONGEST_PAUSE = 30.0
-"""Seconds between two tries at most, where the endpoint does not say how long to wait."""
+"""The longest time between two tries in seconds, if the endpoint does not say how long to wait."""
 LONGEST_ASKED = 300.0
 """Seconds that an endpoint may ask to wait; one that asks for more has no answer."""
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def check_url(url: str, key: str = "reward.judge.url") -> None:
         raise InputError(
             f"{key} has more than a path behind its host: {'?' if parts.query else '#'}…",
             "the path of each request is put behind the address",
-            "Leave it out; a key belongs into the environment variable that key_env names",
+            "Leave it out; put a key into the environment variable that key_env names",
         )
 
 

@@ -117,10 +117,10 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
 
 
 def read_reply(reply: str) -> object:
-    """Return the JSON value that a judge's reply is behind its thinking, alone or as the only code block.
+    """Return the JSON value in a judge's reply: all of it after the thinking, or its only code block.
 
     Raises:
-        UnusableReply: it is none, or one of its objects holds a key twice, so that it says two things at once.
+        UnusableReply: it is not JSON, or one of its objects holds a key twice, so that it says two things at once.
     """
     text = split_thinking(reply)[1].strip()
     if fenced := FENCE.fullmatch(text):
@@ -140,7 +140,7 @@ def _entry(entry: object) -> tuple[Hashable, float]:
     if not isinstance(name, str) or not isinstance(why, str):
         raise UnusableReply("an id in the judge's reply is not text, or its why is not")
     number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not 0 <= score <= 1:  # not a number is in no range, and a long whole number is no float
+    if not number or not 0 <= score <= 1:  # not a number is in no range, and a long whole number is not a float
         raise UnusableReply("a score in the judge's reply is not a number from 0 to 1")
     return name, float(score)
 

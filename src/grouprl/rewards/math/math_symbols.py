@@ -160,7 +160,7 @@ def formed(said: str, gold: str, form: str) -> bool:
 
 
 def _irreducible(factor: sympy.Expr) -> bool:
-    """Return whether a factor is no product of sums; a number before a sum is allowed."""
+    """Return whether a factor is not a product of sums; a number before a sum is allowed."""
     base = factor.as_base_exp()[0]
     return not base.is_Add or sum(power for _, power in sympy.factor_list(base)[1]) == 1
 

@@ -16,7 +16,7 @@ NAMES = re.compile(r"\(\s*[a-zA-Z](?:_\{?\w\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w\}?)?
 def values_of(text: str) -> dict[str, str]:
     """Return the values of two or more unknowns by name, "x=1, y=2" or "(x, y) = (1, 2)"; empty for another answer.
 
-    Roots x_1 and x_2 are those of one unknown: they have no order, and are no unknowns apart.
+    Roots x_1 and x_2 are those of one unknown: they have no order, and are not unknowns apart.
     """
     left, sign, right = text.partition("=")
     if sign and NAMES.fullmatch(left.strip()):

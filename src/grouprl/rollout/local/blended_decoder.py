@@ -22,7 +22,7 @@ def geometric(share: float) -> Mix:
 def arithmetic(share: float, temperature: float) -> Mix:
     """Return the mixture whose softmax at `temperature` is (1-share)·π_first + share·π_second, 0 < share < 1.
 
-    Columns that only one of two padded vocabularies has are no tokens, and are left out.
+    Columns that only one of two padded vocabularies has are not tokens, and are left out.
     """
 
     def mixed(first_rv: torch.Tensor, second_rv: torch.Tensor) -> torch.Tensor:

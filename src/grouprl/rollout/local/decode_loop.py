@@ -215,7 +215,7 @@ class _Writer:
             logits_rv = self.constraints.mask(logits_rv, row_r)
         logp_rv = self._log_softmax(logits_rv, row_r, None)
         p_rv = logp_rv.exp()
-        # Where a grammar forbids a token its log-prob is -inf, and 0 * -inf is no number.
+        # Where a grammar forbids a token its log-prob is -inf, and 0 * -inf is not a number.
         surprise_rv = logp_rv if self.constraints is None else logp_rv.clamp_min(torch.finfo(logp_rv.dtype).min)
         entropy_r = (p_rv * surprise_rv).sum(-1).neg_()
         if s.entropy_scaling is not None:

@@ -82,8 +82,8 @@ def program(settings: Servers) -> str:
     if found is None:
         raise InputError(
             f"{settings.key}.command = {settings.command[0]!r}",
-            f"there is no such program: {settings.kind} lives in an environment of its own, whose `{name}` is named "
-            "here",
+            f"there is no such program: {settings.kind} is installed in an environment of its own, and its `{name}` is "
+            "named here",
             f"Install it there (docs/{name}.md), or give the addresses of running servers",
         )
     return found

@@ -128,7 +128,7 @@ class Lane:
         """Apply an action, show what followed, and return it; whatever the environment raises passes through.
 
         Raises:
-            InputError: the reward is no number, or the observation is not in its space.
+            InputError: the reward is not a number, or the observation is not in its space.
         """
         assert self._environment is not None
         told = (
@@ -196,7 +196,7 @@ class Lane:
             raise RunError(
                 f"an environment is not reproducible: after the same {len(self.done)} actions with the seed "
                 f"{state['seed']} it shows another observation than before the run was interrupted. Take all its "
-                "chance from the seed, or leave out task.horizon"
+                "randomness from the seed, or leave out task.horizon"
             )
 
 

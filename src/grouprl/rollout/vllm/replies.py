@@ -29,7 +29,7 @@ def read_sampled(reply: object, *, budget: int, vocabulary: int, ends: Collectio
     if end is None and why == "length" and len(ids) < budget:
         raise Garbled(f"a completion of {len(ids)} tokens is said to have used its budget of {budget}")
     if end is None and why == "stop" and not isinstance(choice.get("stop_reason"), str):
-        raise Garbled(f"a completion is said to have ended, but its last token {ids[-1]} is no end token")
+        raise Garbled(f"a completion is said to have ended, but its last token {ids[-1]} is not an end token")
     return Sampled(ids[:end], logp[:end], labels[:end], end is not None or why == "stop")
 
 

@@ -95,13 +95,13 @@ class Construct(SeededTask):
         if self.state == "rest" and not self._problem.rest_features:
             raise InputError(
                 f"task.state = rest for {self._problem.name}",
-                "what is left of it is no smaller instance of the same kind",
+                "what is left of an instance is not a smaller one of the same kind",
                 f"Take {', '.join(sorted(name for name, each in PROBLEMS.items() if each.rest_features))}",
             )
         if self.solver_seconds is not None and self.solver != "pyvrp":
             raise InputError(
                 f"task.solver_seconds = {self.solver_seconds:g} with the solver '{self.solver}'",
-                "it ends searches of PyVRP; what proves its solutions takes the time that it needs",
+                "it limits searches of PyVRP; an exact solver takes the time that it needs",
                 "Set task.solver to pyvrp, or leave it out",
             )
         if self.solver == "pyvrp":
@@ -118,7 +118,7 @@ class Construct(SeededTask):
         if "best" not in self.instance(self.example("train", 0)):
             raise InputError(
                 f"task.gap = true for {self.problem} of size {self._problem.size}",
-                "no lowest cost of so large an instance is computed here",
+                "the lowest cost of an instance this large is not computed here",
                 "Set task.solver to pyvrp (tours and routes), lower task.count, or put a .sol beside the file",
             )
 

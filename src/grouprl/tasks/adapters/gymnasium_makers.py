@@ -90,7 +90,7 @@ def _registered(name: str, config: JsonMapping) -> object:
     except ModuleNotFoundError as error:
         raise InputError(
             f"'{name}' needs the module '{error.name}'",
-            "it is installed where the run is",
+            "the module must be installed in the run's environment",
             f"Install the package that has it, usually: pip install {str(error.name).partition('.')[0]}",
         ) from error
     except (gymnasium.error.Error, TypeError) as error:

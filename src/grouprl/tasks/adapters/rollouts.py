@@ -27,7 +27,7 @@ COLUMNS = (
 
 def nothing_to_say(completion: str, **columns: object) -> float:
     """Refuse to score: the reward of a stored completion is stored with it."""
-    raise InputError("a completion that is not stored is to be scored", "stored rollouts have their rewards with them")
+    raise InputError("a new completion is to be scored", "the task rollouts has stored rewards, and no reward function")
 
 
 @register_task("rollouts", argument="path")

@@ -43,7 +43,7 @@ class Solved(Construct):
         if self.best_of(self.instance(self.example("train", 0))) is None:
             raise InputError(
                 f"solved:{self.problem} with task.count = {self.of.size}",
-                "no best solution of so large an instance is computed here",
+                "the best solution of an instance this large is not computed here",
                 "Lower task.count, set task.solver to pyvrp, or store solutions in a file (task: trajectories:FILE)",
             )
 

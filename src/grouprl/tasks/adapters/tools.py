@@ -168,7 +168,7 @@ def shown_by(expert: Expert | None, toolbox: Toolbox, reward: Reward, **settings
 
 
 class PythonEpisode(ToolEnvironment):
-    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the answer.
+    """An episode of an expression such as "23*47+5?": `p(…)` runs Python, and `=1086` gives the answer.
 
     Columns: `answer`, and `expression` for demonstrations.
     """

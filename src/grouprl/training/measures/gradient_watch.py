@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import Batch
+from grouprl.policy.thinning import thinned
 from grouprl.protocols import Trainable
+from grouprl.protocols.policies import distributed
 
 LOOKED_AT = 2**20
 """Number of entries of a gradient that are kept; of a larger one evenly spaced ones stand for all."""
@@ -19,36 +21,45 @@ LOOKED_AT = 2**20
 class GradientWatch:
     """The gradients of the minibatches of a rollout, seen as independent batches of groups.
 
-    It keeps one sum of (at most `LOOKED_AT` entries of) gradients. The weights move between two minibatches, which is
-    neglected: the signal is that of policies a step apart.
+    It keeps one sum of (at most `LOOKED_AT` entries of) gradients, on the ranks that hold them if there are several.
+    The weights move between two minibatches, which is neglected: the signal is that of policies a step apart.
     """
 
     parts: int
     """Minibatches of a pass over the rollout; further passes hold the same groups and are not looked at."""
     groups: int = 0
     squares: list[float] = field(default_factory=list)
-    total: Tensor | None = None
-    scale: int = 1
-    """How many entries of a gradient each one kept stands for."""
+    whole: float = 0.0
+    """The squared norm of the sum."""
+    total: list[Tensor] = field(default_factory=list)
+    """The sum, in one process."""
 
     def add(self, policy: Trainable, step: Batch) -> None:
         """Look at the gradient of an optimiser step that has not been clipped or applied; a missing one is zero."""
         if len(self.squares) == self.parts:
             return
-        gradient, scale = thinned([x.grad for x in policy.parameters() if x.grad is not None])
-        self.squares.append(scale * float(gradient.square().sum()))
+        every = max(1, -(-sum(x.numel() for x in policy.parameters()) // LOOKED_AT))
+        shared = distributed(policy)
+        square, whole = self._here(policy, every) if shared is None else shared.look(every, first=not self.squares)
+        self.squares.append(every * square)
+        self.whole = every * whole
         self.groups += len(step.group_b.unique())
-        if len(gradient):
-            self.total = gradient if self.total is None else self.total + gradient
-            self.scale = scale
+
+    def _here(self, policy: Trainable, every: int) -> tuple[float, float]:
+        now = thinned([torch.zeros_like(x) if x.grad is None else x.grad for x in policy.parameters()], every)
+        self.total = [one + other for one, other in zip(self.total, now, strict=True)] if self.squares else now
+        return _square(now), _square(self.total)
 
     def metrics(self) -> dict[str, float]:
         """Return signal and noise; empty for fewer than two minibatches, or without any gradient."""
-        if len(self.squares) < 2 or self.total is None or not max(self.squares) > 0:
+        if len(self.squares) < 2 or not max(self.squares) > 0:
             return {}
-        whole = self.scale * float(self.total.square().sum())
-        signal, noise = signal_and_noise(whole, self.squares, self.groups / len(self.squares))
+        signal, noise = signal_and_noise(self.whole, self.squares, self.groups / len(self.squares))
         return {"gradient_signal": signal, "gradient_noise": noise}
+
+
+def _square(pieces: Sequence[Tensor]) -> float:
+    return float(sum((piece.double().square().sum() for piece in pieces), torch.zeros((), dtype=torch.float64)))
 
 
 def signal_and_noise(whole: float, squares: Sequence[float], groups: float) -> tuple[float, float]:
@@ -66,17 +77,6 @@ def signal_and_noise(whole: float, squares: Sequence[float], groups: float) -> t
     small, large = sum(squares) / count, whole / count**2
     signal = (count * large - small) / (count - 1)
     return signal, groups * count * (small - large) / (count - 1)
-
-
-def thinned(gradients: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """Return every n-th entry of the gradients, laid end to end, and n: the smallest with at most `LOOKED_AT` kept."""
-    size = sum(each.numel() for each in gradients)
-    every, begin, kept = max(1, -(-size // LOOKED_AT)), 0, []
-    for each in gradients:
-        wide = torch.promote_types(each.dtype, torch.float32)
-        kept.append(each.detach().reshape(-1)[-begin % every :: every].to("cpu", wide))
-        begin += each.numel()
-    return torch.cat(kept) if kept else torch.zeros(0), every
 
 
 def positive_share(step: Batch) -> dict[str, float]:

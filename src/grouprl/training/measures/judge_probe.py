@@ -130,7 +130,7 @@ def _texts(samples: TextSamples, group: int) -> int:
 def _scores(judge: TrajectoryJudge | PairJudge, rows: Sequence[JsonObject]) -> Scores:
     """Return the judge's scores of the rows, asked anew: what it has said before is left aside."""
     afresh = replace(judge, store=None)
-    if isinstance(afresh, PairJudge):  # how it answers here is no part of how it answers about the step
+    if isinstance(afresh, PairJudge):  # how it answers here is not part of how it answers about the step
         afresh = replace(afresh, tally=Tally())
     columns = [{PLACE: GroupPlace(row["group"], row["sample"], row["prompt"])} for row in rows]
     names = [f"{row['prompt_id']}#{row['sample']}" for row in rows]

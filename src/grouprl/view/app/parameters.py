@@ -44,7 +44,7 @@ class Parameters:
         """Return the value of a parameter as a whole number; `default` if it is absent.
 
         Raises:
-            InputError: it is none, or has more digits than any number of a run.
+            InputError: it is not one, or has more digits than any number of a run.
         """
         text = self.text(name)
         if not text:
@@ -57,7 +57,7 @@ class Parameters:
         """Return the value of a parameter as a number; None if it is absent.
 
         Raises:
-            InputError: it is none, or not finite.
+            InputError: it is not a number, or is not finite.
         """
         text = self.text(name)
         try:

@@ -114,9 +114,10 @@ def _sorted(rows: pa.Table, order: str) -> pa.Table:
 
 
 def groups_of(rows: pa.Table, step: int) -> list[JsonObject]:
-    """Return the groups of a step, those that pull most first: their rewards, lengths, and shares of |advantage| and
-    of the gradient; and the margin of the scores of a pair, null for other groups. Pairs with margins, which a reward
-    model is trained on, begin with the lowest.
+    """Return the groups of a step, those with the largest share of |advantage| first.
+
+    Each has its rewards, lengths, and shares of |advantage| and of the gradient; and the margin of a pair's scores,
+    null for other groups. Pairs with margins, which a reward model is trained on, begin with the lowest.
     """
     own = rows.filter(pc.equal(rows["step"], step))
     found = own.group_by("group", use_threads=False).aggregate(list(TOTALS))

@@ -59,7 +59,7 @@ def file_table(path: Path) -> pa.Table:
         known = file.schema_arrow.names
         wanted = [name for name in (*COLUMNS.names, "truncated", "scores", *LISTS) if name in known]
         stored = file.read(columns=list(dict.fromkeys(wanted)))
-        stored.validate(full=True)  # of bytes that are no text, too
+        stored.validate(full=True)  # of bytes that are not text, too
     except (OSError, pa.ArrowException):
         return COLUMNS.empty_table()
     return pa.table({name: _column(stored, name) for name in COLUMNS.names}, schema=COLUMNS)

@@ -96,7 +96,7 @@ def stored_rows(folder: Path, step: int, places: Sequence[int]) -> list[JsonObje
             found = [near[place - first] for place in places]
         else:
             found = table.take(pa.array(places)).to_pylist()
-    except (OSError, pa.ArrowException, ValueError) as error:  # a ValueError: bytes that are no text
+    except (OSError, pa.ArrowException, ValueError) as error:  # a ValueError: bytes that are not text
         raise InputError(f"step {step} cannot be read: {error}") from error
     return found
 

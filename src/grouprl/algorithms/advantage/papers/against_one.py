@@ -16,7 +16,7 @@ class AgainstOne(Advantage):
     """+1 for a completion that beats its group's measure, -1 for one that does not, 0 for the measure (BRPO,
     arXiv:2506.00103): no mean, no spread.
 
-    The measure is a completion of the group chosen at random (`measure`). A preference of ½ is no win.
+    The measure is a completion of the group chosen at random (`measure`). A preference of ½ is not a win.
     """
 
     by: By = "judge"

@@ -139,8 +139,8 @@ class BudgetCuts(Augmentation):
         )
 
     def behind(self, task: Task, run: RunFacts) -> int:
-        """Return the text that ends the longest thought, with a completion's budget; letters of the text count as
-        tokens.
+        """Return by how many tokens at most a completion with its budget, and the text before it, exceed the longest
+        thought; letters of the text count as tokens.
         """
         ellipsis = task.ellipsis if self.ellipsis is None else self.ellipsis
         text = ellipsis + (self.end or task.thought_end) + self.header

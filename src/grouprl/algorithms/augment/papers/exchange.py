@@ -105,7 +105,7 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
 
 
 class Members(Protocol):
-    """Policies of several agents; `grouprl.policy.TeamPolicy` are some."""
+    """Policies of several agents, such as `grouprl.policy.TeamPolicy`."""
 
     @property
     def members(self) -> Mapping[str, Policy]:

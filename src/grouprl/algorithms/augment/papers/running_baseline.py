@@ -19,7 +19,8 @@ from grouprl.records.samples import ScoredSamples
 class RunningBaseline(Augmentation):
     """Give `past.baseline`: the running mean of each agent's rewards before this step (RAE).
 
-    b ← d·b + (1 - d)·R reward by reward, in the order of the rows; an agent that never acted has 0. The rows stay.
+    b ← d·b + (1 - d)·R reward by reward, in the order of the rows; an agent that never acted has 0. The rows are
+    unchanged.
     """
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95

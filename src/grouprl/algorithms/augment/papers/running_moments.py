@@ -21,7 +21,7 @@ class RunningMoments(Augmentation):
     """Give `past.reward_mean` and `past.reward_std`: of the rewards of all sampled rows, this step's included.
 
     Moments of steps are merged (Chan et al. 1979), so that they are those of all rewards together; the spread divides
-    by n - 1, and is 0 before there are two rewards. The rows stay.
+    by n - 1, and is 0 before there are two rewards. The rows are unchanged.
     """
 
     says = "keep mean and spread of all rewards so far"

@@ -61,7 +61,7 @@ class TrunkEncoder(nn.Module):
 
 
 class NamedEncoder(nn.Module):
-    """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or the first's.
+    """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or its first one.
 
     `decode` turns the policy's token ids into texts.
     """
@@ -85,7 +85,7 @@ class NamedEncoder(nn.Module):
         return self.vector(self.encoder(**given), given["attention_mask"]).float()
 
     def vector(self, out: BaseModelOutput, there_nt: Tensor) -> Tensor:
-        """Return [N, width] of the model's output for tokens of which `there_nt` [N,T] are no padding."""
+        """Return [N, width] from the model's output for tokens; `there_nt` [N,T] is false for padding."""
         pooled: Tensor | None = getattr(out, "pooler_output", None)
         return out.last_hidden_state[:, 0] if pooled is None else pooled
 

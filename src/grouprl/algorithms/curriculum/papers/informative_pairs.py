@@ -90,7 +90,7 @@ class InformativePairs(Chooser):
         return of_pairs(self.beta * gradient_bd, self.beta * ratio_b, torch.where(valid_b, pair_b, -1), len(among))
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse completions that are not stored, and groups that are no pairs."""
+        """Refuse completions that are not stored, and groups that are not pairs."""
         found = super().refuse(run)
         if not run.stored:
             found.append(f"{self.name} chooses among stored pairs. Use the task pairs:FILE or preferences")
@@ -123,8 +123,8 @@ def of_pairs(feature_bd: Tensor, logit_b: Tensor, pair_b: Tensor, pairs: int) ->
 def d_optimal(inverse_dd: Tensor, feature_nd: Tensor, weight_n: Tensor, count: int) -> tuple[list[int], Tensor, float]:
     """Choose `count` of N features one after the other, each the one that adds most to log det H.
 
-    Return their places in the order of choice, H⁻¹ with them (`inverse_dd` is H⁻¹ before, [D,D]), and what log det H
-    gained. H grows by w·φφ' for each; of equal ones the first is chosen (Sherman and Morrison 1950).
+    Return their positions in the order of choice, H⁻¹ after it (`inverse_dd` is H⁻¹ before, [D,D]), and the gain of log
+    det H. H grows by w·φφ' for each; of equal ones the first is chosen (Sherman and Morrison 1950).
     """
     order, gained, open_n = list[int](), 0.0, torch.ones(len(feature_nd), dtype=torch.bool)
     for _ in range(min(count, len(feature_nd))):

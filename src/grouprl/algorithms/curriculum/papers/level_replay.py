@@ -82,7 +82,7 @@ class LevelReplay(Chooser):
         return found
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Store the levels of the step with their new scores, and forget the lowest ones that are too many."""
+        """Store the levels of the step with their new scores, and forget the lowest ones beyond `capacity`."""
         scores, kept = self.scores(context), samples.scores.ok_b
         for level, rows in rows_of(np.where(kept, samples.index_b, -1)).items():
             if level >= 0:
@@ -113,7 +113,7 @@ class LevelReplay(Chooser):
             named = ", ".join(samples.scores.components) or "none"
             raise InputError(
                 f"level_replay.score = regret, and rewards have no component '{self.best}' ({named})",
-                "the regret is what an antagonist is paid more on the level",
+                "the regret is how much more an antagonist is paid on the level",
                 "Let the reward or the environment give it (a name with # is not paid), or set score to gain, "
                 "advantage or spread",
             )

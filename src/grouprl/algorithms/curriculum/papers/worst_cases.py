@@ -21,7 +21,7 @@ class Adversary(Chooser):
     """Base of curricula whose prompts are the settings of an environment, one of which is played in a step."""
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
-        """Return the case of this step as often as asked."""
+        """Return the case of this step, `count` times."""
         if not chosen:
             context.state_of(self)["case"] = self.case(context)
         return [int(context.state_of(self)["case"])] * count

@@ -15,7 +15,7 @@ GOLD = "gold"
 
 @part("filter")
 class BestApart(Filter):
-    """Of a group of three or more, the best completion is to be imitated and is compared with none (TPO).
+    """In groups of three or more, the best completion is imitated and not compared with any other (TPO).
 
     From arXiv:2405.16681: its tokens are marked, and it leaves the loss of pairs and the group's statistics. Smaller
     groups stay as they are.

@@ -18,7 +18,7 @@ from grouprl.core.numbers import Positive
 
 Weights = Annotated[tuple[float, ...], Field(min_length=8, max_length=8)]
 SLACK = 1e-6
-"""What the sum of the features must exceed, so that rounding at a ratio of 1 is no drift."""
+"""What the sum of the features must exceed, so that rounding at a ratio of 1 is not drift."""
 ELAPSED = "u = min(step / max(steps - 1, 1), 1.0)"
 FEATURES = (
     *("off_bt", "off_bt.square()", "off_bt * adv_bt", "off_bt.square() * adv_bt"),

@@ -36,7 +36,8 @@ AT_ROWS = "loss_bt = pairs_to_rows(loss_e, index_2e, group_b, known_b)[:, None] 
 class TiedPair(Pairwise):
     """A loss of every two completions of a prompt: of a decided pair where their advantages differ, else of a tie.
 
-    The margin is the parameter of ties (`tie_margin`). Of ties `pair_accuracy` counts half, and `pair_margin` 0.
+    The margin is the parameter of ties (`tie_margin`). A tie counts as half in `pair_accuracy` and as 0 in
+    `pair_margin`.
 
     Raises:
         InputError: a link that knows no ties, or a constant margin of 0, at which no tie can happen.

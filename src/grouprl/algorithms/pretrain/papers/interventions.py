@@ -127,7 +127,7 @@ class Interventions(Imitating):
 def first_wrong(text: str, solution: str, sign: str) -> tuple[str, str] | None:
     """Return the text before the first step that differs from the solution's, and the solution's step with its end.
 
-    None if the text has all steps of the solution, in order. Only the solution's last step lacks the sign.
+    None if the text has all steps of the solution, in order. Only the last step of a solution has no sign at its end.
     """
     said, right = text.split(sign), solution.split(sign)
     for place, step in enumerate(right):

@@ -229,7 +229,7 @@ def labels(pairs: TextSamples) -> Tensor:
 class PreferenceModel(SecondModel):
     """A copy of the initial policy trained by DPO; then it gives `stats.expert`, its log-prob of each token (RTO).
 
-    The loss of a pair is -log σ(β[(log π(y_w) - log π_0(y_w)) - (log π(y_l) - log π_0(y_l))]), log-probs summed over an
+    The loss of a pair is -log σ(β[(log π(y_w) - log π_0(y_w)) - (log π(y_l) - log π_0(y_l))]), log-probs summed over a
     completion, π_0 the initial policy (arXiv:2305.18290; RTO arXiv:2404.18922).
     """
 

@@ -25,7 +25,7 @@ class FormatDiversity(RewardTransform):
     """Ada-GRPO: scale rewards by how rare the completion's format is in its group, less and less (arXiv:2505.20258).
 
     α = 1 + c·(G/F - 1)(1 + cos(π t/T)), with F completions of the group's G in the same `keys.form`, at step t of T.
-    With c = ½ that is G/F at the start and 1 at the end. A form below 0 is no recognised format: its reward is 0.
+    With c = ½ that is G/F at the start and 1 at the end. A form below 0 is not a recognised format: its reward is 0.
     """
 
     bonus: NonNegative = 0.5

@@ -35,7 +35,7 @@ class TeamRounds(NamedTuple):
     seen_etf: Tensor
     """[E,T,F] what the team saw."""
     action_eta: Tensor
-    """[E,T,A] the action of each agent, those who name targets included."""
+    """[E,T,A] the action of each agent, those that name targets included."""
     there_et: Tensor
     """[E,T] bool: rounds that were played."""
     choices: int
@@ -44,7 +44,7 @@ class TeamRounds(NamedTuple):
 
 @part("reward_transform")
 class MinorityInfluence(RewardTransform, DataPart):
-    """r_t ← r_t - c·Σ_i |p_i - 1[named for i]|₁ for the adversary and those who name targets (AMI, arXiv:2302.03322).
+    """r_t ← r_t - c·Σ_i |p_i - 1[named for i]|₁ for the adversary and those that name targets (AMI, arXiv:2302.03322).
 
     p_i is the chance of each *next* action of victim i, whatever the adversary does now: a perceptron of the part's own
     predicts it from what the whole team sees and what the victims do, and is fitted after each rollout (cross entropy,
@@ -82,7 +82,7 @@ class MinorityInfluence(RewardTransform, DataPart):
     )
 
     def __call__(self, batch: Batch) -> Batch:
-        """Take the weighted distance off the rewards of the adversary and those who name targets."""
+        """Take the weighted distance off the rewards of the adversary and those that name targets."""
         agent_b = batch.need("agent_b", self.name)
         led_b = (agent_b == self.adversary) | (agent_b >= self.members)
         off_bt = self.coef * batch.need(f"stats.{STAT}", self.name) * led_b[:, None]
@@ -90,7 +90,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         return batch.replace(token_reward_bt=before_bt - off_bt)
 
     def victims(self) -> list[int]:
-        """Return the numbers of the team's agents without the adversary, in the order of those who name targets."""
+        """Return the numbers of the team's agents without the adversary, in the order of those that name targets."""
         return [agent for agent in range(self.members) if agent != self.adversary]
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -124,7 +124,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         """Return the episodes of which every agent has a row, round by round.
 
         Raises:
-            InputError: observations are no arrays by name, actions no numbers, or the agents of an episode do not all
+            InputError: observations are not arrays by name, actions no numbers, or the agents of an episode do not all
                 act in every round.
         """
         inputs = batch.inputs

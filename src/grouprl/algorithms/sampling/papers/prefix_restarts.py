@@ -99,7 +99,7 @@ class DatasetResets(Restarts):
     chance: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     def given(self, uniform: float, tokens: int, context: RunContext) -> int:
-        """Return a number from 1 to tokens - 1, or 0."""
+        """Return a random number from 1 to one less than the solution's tokens; 0 if that leaves none."""
         return 1 + int(uniform * (tokens - 1)) if tokens > 1 else 0
 
     @override

@@ -198,7 +198,7 @@ class Phase:
             yield self.term("match_loss", part.contrast(anchor_nh, same_nh, other_nh), held_n)
 
     def foresights(self) -> Iterator[Term]:
-        """Yield the terms of moments and what their trajectories unlock next."""
+        """Yield the terms that pair each action with the achievement that its trajectory unlocks next."""
         found, policy = self.found, self.learner.policy
         next_n, known_n = next_unlocks(found.row_n, found.unlocked_n)
         other_n = shuffled_in_rows(found.row_n, self.luck)
@@ -210,7 +210,7 @@ class Phase:
             yield self.term("next_loss", self.part.contrast(anchor_nh, here_nh, there_nh), both_n)
 
     def term(self, name: str, loss: Tensor, held_n: Tensor) -> Term:
-        """Return a loss with the actions in whose states the policy is held."""
+        """Return a loss, with the actions in whose states the policy is kept as it was."""
         return Term(name, loss, self.found.inputs.rows(held_n.tolist()), self.found.target_n[held_n])
 
     def take(self, term: Term) -> dict[str, float]:
@@ -225,7 +225,7 @@ class Phase:
         return {**pairs, "phase_kl": float(kl.detach()), "phase_value_error": float(error.detach())}
 
     def chunks(self, count: int) -> Iterator[Tensor]:
-        """Yield the numbers of what each step takes, in random order."""
+        """Yield the numbers of the pairs that each step takes, in random order."""
         for chunk in np.array_split(self.luck.permutation(count), -(-count // self.part.together) or 1):
             if len(chunk):
                 yield torch.from_numpy(chunk)

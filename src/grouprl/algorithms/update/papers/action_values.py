@@ -42,13 +42,13 @@ def stored_transitions(found: object, source: str, actions: int) -> StoredSteps:
     """Return the steps of stored trajectories, one trajectory after the other.
 
     Raises:
-        InputError: `found` holds no trajectories, observations that are no arrays, or actions that there are not.
+        InputError: `found` holds no trajectories, observations that are not arrays, or unknown actions.
     """
     episodes = list(found) if isinstance(found, Sequence) else []
     if not episodes or not all(isinstance(each, StoredEpisode) for each in episodes):
         raise InputError(
             f"'{source}' returned {type(found).__name__} of {len(episodes)}",
-            "it returns a list of grouprl.records.offline.StoredEpisode, one at least",
+            "it returns a list of grouprl.records.offline.StoredEpisode, at least one",
             "The rows of a task: task.stored_rows(task.example('train', number))",
         )
     if any(not isinstance(each.observations, np.ndarray) for each in episodes):

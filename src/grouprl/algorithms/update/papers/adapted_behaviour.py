@@ -72,7 +72,7 @@ class AdaptedBehaviour(Transitions):
             yield self.adapt(learner, own, prepared)
 
     def adapt(self, learner: UpdateSteps, own: Sequence[Tensor], prepared: Batch) -> dict[str, float]:
-        """Move the weights from θ to φ, which no longer samples so much of `prepared`; return the metrics."""
+        """Move the weights from θ to φ, which is less likely to sample what `prepared` holds; return the metrics."""
         inputs = inputs_of(actions_apart(prepared))
         before_n, earlier = _logp(learner, inputs).flatten(), self._earlier(learner)
         adam, steps = torch.optim.Adam(list(own), self.lr), 0

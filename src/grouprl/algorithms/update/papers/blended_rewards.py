@@ -79,7 +79,9 @@ class BlendedRewards(DataPart, Update):
         return metrics, found
 
     def learn(self, store: State, slope_p: Tensor) -> dict[str, float]:
-        """Move the weights by how the gradients of the step before agree with the primary one now; return cosines."""
+        """Move the weights by how well the gradients of the previous step agree with the present primary one; return
+        the cosines.
+        """
         gains = {}
         for key in [key for key in store if key.startswith("gradient/")]:
             name = key.removeprefix("gradient/")

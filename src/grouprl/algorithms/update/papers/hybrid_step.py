@@ -149,7 +149,7 @@ class BothStates:
         self.values = ActionValues(store, self.numbers, self.actions, part.width, seed)
 
     def drawn(self, count: int) -> StoredSteps:
-        """Return stored steps for a rollout of `count` actions, all different as long as there are enough."""
+        """Return stored steps for a rollout of `count` actions, without repetition if there are enough."""
         if self.part.share == 0:
             return empty(self.numbers)
         whole = self._whole()
@@ -184,7 +184,7 @@ class BothStates:
         return (self.chances(seen_nd) * self.values(seen_nd)).sum(-1)
 
     def valued(self, batch: Batch) -> Batch:
-        """Return rows with the values of their states, and of those in which limits cut them."""
+        """Return rows with the values of their states, and of the final states of rows that a limit cut off."""
         value_bt = torch.zeros(batch.size, dtype=batch.dtype)
         value_bt[batch.mask_bt] = self.worth(flat_states(self.inputs)[batch.mask_bt]).to(batch.dtype)
         finals = self.inputs.finals()
@@ -237,7 +237,7 @@ def plain_states(batch: Batch, name: str) -> PlainStates:
     """Return the inputs of a batch, if a row is one array of observations.
 
     Raises:
-        InputError: rows are no arrays, or have named ones, a context or masks.
+        InputError: rows are not arrays, or have named ones, a context or masks.
     """
     inputs = batch.inputs
     masks = [getattr(inputs, name, None) for name in ("legal_bta", "final_legal_ba")]
@@ -245,7 +245,7 @@ def plain_states(batch: Batch, name: str) -> PlainStates:
     if not isinstance(inputs, PlainStates) or not isinstance(inputs.observation_bt, Tensor) or more:
         raise InputError(
             f"the update '{name}' on {type(inputs).__name__}",
-            "a state is one array, without masks and what holds for a whole episode",
+            "a state is one array, without a mask and without a context",
             "Take a task whose observations are one array, and model: mlp",
         )
     return inputs
@@ -269,6 +269,6 @@ def action_advantages(value_na: Tensor, chance_na: Tensor, action_n: Tensor) -> 
 
 
 def empty(numbers: int) -> StoredSteps:
-    """Return no stored steps, of observations with so many numbers."""
+    """Return a collection without stored steps, for observations with so many numbers."""
     none_n = torch.zeros(0)
     return StoredSteps(torch.zeros(0, numbers), none_n.long(), none_n, torch.zeros(0, numbers), none_n.bool())

@@ -91,7 +91,8 @@ class OrthogonalValues(Update):
 
 
 def pulls(critic: ImplicitValues, step: Batch, value_bt: Tensor, final_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how λF(δ) of a step moves with its values: by V(s) [B,T], by V(s') [B,T], and by V of last states [B].
+    """Return the derivatives of λF(δ) of a step by its values: by V(s) [B,T], by V(s') [B,T], and by V of last states
+    [B].
 
     `value_bt` and `final_b` are the values as they are now; those of the step's beginning are in the batch.
     """

@@ -55,7 +55,9 @@ class Transported(Update):
             yield {**metrics, "grad_norm": float(slope_p.norm())}
 
     def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: State, *, last: bool) -> None:
-        """Take the step of weights and momentum in `store`; leave the policy ahead of them, at the `last` step not."""
+        """Take the step of weights and momentum in `store`; leave the policy ahead of them, except after the `last`
+        step.
+        """
         step = int(store.get("step", 0))
         at_p = kept(store, "weights", flat(own))
         eta = self.share(step)

@@ -161,7 +161,7 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 
 
 def thinned(step: Batch, every: int) -> Batch:
-    """Return every `every`-th row, cut to the columns those rows use."""
+    """Return one row in `every`, cut to the columns that these rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
     return rows.trim(cast(PolicyInputs, rows.inputs).width)
 

@@ -36,7 +36,7 @@ class Columns:
 
 
 def columns_of(config: PretrainedConfig) -> Columns | None:
-    """Return the names of the numbers that a stored model gives; None: it has a single score, or is no reward model."""
+    """Return the names of a stored model's numbers; None: it has a single score, or is not a reward model."""
     if config.num_labels < 2 or config.problem_type != REGRESSION:
         return None
     names = tuple(config.id2label[number] for number in range(config.num_labels))

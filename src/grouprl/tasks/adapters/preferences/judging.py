@@ -75,7 +75,7 @@ class JudgePairs(RowTask):
         return f"Say which completion of a pair in {self.path} is better."
 
     def read(self) -> tuple[Table, Table | None]:
-        """Return a question for each pair. Raises InputError for rows that are no pairs, by name, and for ties."""
+        """Return a question for each pair. Raises InputError for rows that are not pairs, by name, and for ties."""
         train, held_out = read_tables(self.path, self.train_split, self.eval_path, self.eval_split)
         return self._asked(train), None if held_out is None else self._asked(held_out)
 
@@ -116,7 +116,7 @@ class JudgePairs(RowTask):
         missing = [each for each in (self.chosen, self.rejected) if each not in row]
         if missing:
             raise InputError(
-                f"{label} has the columns {', '.join(row) or 'of nothing'}, and not '{missing[0]}'",
+                f"{label} has the columns {', '.join(row) or 'none'}, and not '{missing[0]}'",
                 "each row is a pair: a better and a worse completion",
                 "Name the columns by the options 'prompt', 'chosen' and 'rejected'",
             )

@@ -252,7 +252,7 @@ class Pairs(RowTask):
         return turned_table(table, self.reverse, self.prompt, self.chosen, self.rejected)
 
     def example(self, split: Split, index: int) -> Example:
-        """Return prompt `index` of a split; the second copy of a row (ties: half) has an id of its own."""
+        """Return prompt `index` of a split; the second copy of a tied row, with `ties: half`, has an id of its own."""
         if self._inner is not None and split == "eval":
             return self._inner.example(split, index)
         found = super().example(split, index)

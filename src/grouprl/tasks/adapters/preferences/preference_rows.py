@@ -82,7 +82,7 @@ def format_of(row: JsonMapping, names: Names, label: str) -> Format:
     if found is None:
         needed = "; ".join(f"{', '.join(each.columns)} ({each.name})" for each in known)
         raise InputError(
-            f"{label} has the columns {', '.join(row) or 'of nothing'}",
+            f"{label} has the columns {', '.join(row) or 'none'}",
             f"preference data has the columns {needed}",
             "Rename the columns, or name those of pairs with the options 'prompt', 'chosen' and 'rejected'",
         )
@@ -108,9 +108,9 @@ def formats(names: Names) -> tuple[Format, ...]:
 def common_prompt(chosen: Sequence[object], rejected: Sequence[object]) -> int:
     """Return how many characters or messages of two completions are their prompt: those that they begin with alike.
 
-    A space before the first difference belongs to the completions. Of two that do not differ as far as both go, the
-    last character or message of the shorter one is its completion. This is the rule of `extract_prompt` in TRL 1.16,
-    except where nothing is shared: there TRL may take all but the last character of the chosen one.
+    A space before the first difference belongs to the completions. If two do not differ as far as both go, the last
+    character or message of the shorter one is its completion. This is the rule of `extract_prompt` in TRL 1.16, except
+    where nothing is shared: there TRL may take all but the last character of the chosen one.
     """
     alike = zip(chosen, rejected, strict=False)
     shared = next((place for place, (one, other) in enumerate(alike) if one != other), None)
@@ -304,8 +304,8 @@ def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
 
 
 def finite_number(given: object, what: str, label: str) -> float:
-    """Return a score, rank or margin, a text of which a CSV file has. Raises InputError if it is none, or larger than a
-    reward may be.
+    """Return a score, rank or margin as a number; a CSV file has it as text. Raises InputError if it is not a number,
+    or is larger than a reward may be.
     """
     given = _number_in(given) if isinstance(given, str) else given
     if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= LARGEST:

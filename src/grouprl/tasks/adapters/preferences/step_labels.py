@@ -98,7 +98,7 @@ def labelled_steps(row: Mapping[str, object], label: str) -> tuple[list[str], li
     """Return the steps of a row and their labels.
 
     Raises:
-        InputError: a missing column, steps that are no texts or empty, or labels that are not true or false, one each.
+        InputError: a missing column, steps that are not texts or empty, or labels that are not true or false, one each.
     """
     for name in ("completions", "labels"):
         if not isinstance(row.get(name), (list, tuple)) or not row[name]:

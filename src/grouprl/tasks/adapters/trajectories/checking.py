@@ -28,7 +28,7 @@ def checked(raw: Raw, spaces: Spaces, where: str) -> StoredEpisode:
     actions = _column(spaces.action, raw["actions"], f"the actions of {where}")
     length, ended = len(actions), _flag(raw["terminated"], "terminated", where)
     if not length:
-        raise InputError(f"{where} has no actions", "a trajectory has one at least", "Leave it out")
+        raise InputError(f"{where} has no actions", "a trajectory has at least one", "Leave it out")
     shown = _columns(spaces.observation, raw["observations"], f"the observations of {where}")
     legal_ta = _masks(raw.get("legal"), spaces, actions, where)
     return StoredEpisode(
@@ -192,5 +192,7 @@ def _masks(values: object, spaces: Spaces, actions: np.ndarray, where: str) -> n
     taken = np.take_along_axis(legal_ta[:length], actions.reshape(length, -1) + starts, 1)
     if not taken.all():
         place = int((~taken).any(1).argmax())
-        raise InputError(f"action {place} of {where} is not legal by its own mask", "what was done was legal")
+        raise InputError(
+            f"action {place} of {where} is not legal by its own mask", "the mask of a step allows the action taken"
+        )
     return legal_ta

@@ -94,7 +94,7 @@ class Trajectories(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The reward of the task that they come from."""
+        """The reward function of the task whose trajectories are stored."""
         return self._inner.reward
 
     @property
@@ -169,7 +169,7 @@ Found = tuple[object, StoredEpisode]
 
 
 def best_of(found: Sequence[Found], share: float) -> list[Found]:
-    """Return the share of trajectories with the highest returns, one at least, in their order."""
+    """Return the share of trajectories with the highest returns, at least one, in their order."""
     count = max(1, round(share * len(found)))
     order = sorted(range(len(found)), key=lambda i: -float(found[i][1].rewards.sum()))
     return [found[i] for i in sorted(order[:count])]

@@ -133,7 +133,7 @@ class Preferences(GeneratedTask):
 
     @property
     def alphabet(self) -> str:
-        """The letters a..h and '>', and what divides judgements before a prompt."""
+        """The letters a..h, '>', and the signs that separate the judgements before a prompt."""
         return f"{LETTERS}>{BETWEEN}{END}" if self.context else f"{LETTERS}>"
 
     @property

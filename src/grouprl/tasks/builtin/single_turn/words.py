@@ -46,7 +46,7 @@ class Words(GeneratedTask):
     @model_validator(mode="after")
     def _one_besides(self) -> Words:
         if self.directions and self.variety:
-            raise ValueError("directions and variety both pay for something besides: give the one or the other")
+            raise ValueError("directions and variety both pay for something besides: set only one of them")
         return self
 
     @property

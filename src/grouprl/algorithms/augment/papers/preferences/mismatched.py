@@ -19,7 +19,7 @@ from grouprl.records.tokens import Tokens
 
 @part("augment")
 class Mismatched(Augmentation):
-    """Show the completion of another prompt behind every prompt, too: rows that are scored and not learned (KTO).
+    """Also show each prompt with the completion of another one: rows that are scored but not trained on (KTO).
 
     From arXiv:2402.01306. Partners are drawn over the whole rollout by the run's seed, each once, and never of the same
     prompt; with `order` "rotation" the row before gives its completion, the last one to the first (TRL). A step in

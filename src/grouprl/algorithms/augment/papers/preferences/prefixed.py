@@ -23,7 +23,7 @@ ASKING = "Rated 100 of 100: "
 
 @part("augment")
 class Prefixed(Augmentation):
-    """Show each completion after its prompt with `prefix` in front, too: rows that are scored and not learned.
+    """Also show each completion after its prompt with `prefix` in front: rows that are scored but not trained on.
 
     Of a conversation the prefix begins the first message of the user. Both rows of a completion have `keys.twin`, of
     opposite sign; the new rows are of source 'extra' (Sr-DPO, arXiv:2405.21040).

@@ -25,7 +25,7 @@ REVISE = "\nA better answer: "
 class Revised(Augmentation):
     """Show each completion of a prompt after each completion of it, itself included: as a revision of that answer.
 
-    Of a conversation, the shown answer is a message of the assistant, and `revise` the next one of the user; after a
+    In a conversation, the shown answer is a message of the assistant, and `revise` the next one of the user; after a
     plain prompt both follow. Completion k has `keys.twin` k and its revisions -k, with the shown completion's number
     in `keys.shown`; the new rows are of source 'extra' (SRPO, arXiv:2406.01660).
     """

@@ -21,9 +21,9 @@ from grouprl.records.samples import ScoredSamples
 class RobustGroups(Augmentation):
     """Give `past.group_weight`: q_g·N/n_g for the rows of data group g, of which n_g of the step's N rows are.
 
-    q is a distribution over the values of column `by` (or the levels) that have come so far, even at first. Before
-    each update q_g ← q_g·exp(step·L_g), normalised, with L_g the mean loss of the group's pairs under the policy as it
-    is then, 0 for a group that the step lacks (arXiv:2405.20304). The logarithms are remembered. The rows stay.
+    q is a distribution over the values of column `by` (or the levels) that have come so far, even at first. Before each
+    update q_g ← q_g·exp(step·L_g), normalised, with L_g the mean loss of the group's pairs under the policy as it is
+    then, 0 for a group that the step lacks (arXiv:2405.20304). The logarithms are remembered. The rows are unchanged.
 
     Raises:
         InputError: a prompt without the column.

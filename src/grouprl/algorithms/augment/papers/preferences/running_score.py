@@ -18,7 +18,7 @@ class RunningScore(Augmentation):
     """Give `past.score_mean`: the mean score of every completion that the run has trained on, this step's included.
 
     BCO (arXiv:2404.04656): each completion counts once each time it is seen, with the score that the policy gave it
-    before the update. The rows stay.
+    before the update. The rows are unchanged.
     """
 
     score: Score = LogRatio()

@@ -23,10 +23,10 @@ class SimilarPrompts(Augmentation):
     """Give the rows of different prompts the edges 'similar': the cosine of what stands for their prompts.
 
     That is how often each token occurs in a prompt (`by` "tokens"), or the numbers in the column `by` of the data,
-    such as the embedding of a sentence encoder (arXiv:2402.10958 takes all-MiniLM-L6-v2's). The rows stay.
+    such as the embedding of a sentence encoder (arXiv:2402.10958 takes all-MiniLM-L6-v2's). The rows are unchanged.
 
     Raises:
-        InputError: a prompt without the column, or whose column is no list of as many numbers as another's.
+        InputError: a prompt without the column, or whose column is not a list of as many numbers as another's.
     """
 
     by: str = TOKENS
