@@ -120,5 +120,33 @@ def test_distances_are_flat_where_only_rounding_moved_the_policy(noise: float) -
         far_bt = f64([[noise, 0.0, 0.3, -0.3]]).requires_grad_()
         estimate(far_bt, kind).sum().backward()
         assert far_bt.grad is not None
-        expected = [0.0, 0.0, 1.0, -1.0] if kind == "abs" else [noise, 0.0, 0.3, -0.3]
+        expected = [0.0, 0.0, 1.0, -1.0] if kind == "abs" else [0.0, 0.0, 0.3, -0.3]
         assert far_bt.grad[0].tolist() == pytest.approx(expected, abs=1e-18)
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3", "abs", "k1+", "k3+", "abs+"])
+def test_a_kl_within_rounding_has_no_slope_and_keeps_its_value(estimator: str) -> None:
+    log_bt = f64([[1e-14, -1e-14, 1e-3]]).requires_grad_()
+    value_bt = estimate(log_bt, estimator)
+    (slope_bt,) = torch.autograd.grad(value_bt.sum(), log_bt)
+    assert slope_bt[0, :2].tolist() == [0.0, 0.0]
+    assert slope_bt[0, 2] > 0
+    plain_bt = {"k1": log_bt, "k2": log_bt**2 / 2, "k3": torch.expm1(-log_bt) + log_bt, "abs": log_bt * (log_bt > 1e-9)}
+    near(value_bt.detach(), plain_bt[estimator.removesuffix("+")].detach())
+
+
+def test_the_slope_of_k1_is_the_same_at_any_distance() -> None:
+    log_bt = f64([[1e-14, 1e-3]]).requires_grad_()
+    (slope_bt,) = torch.autograd.grad(estimate(log_bt, "k1").sum(), log_bt)
+    assert slope_bt.tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("noise", [2e-15, -2e-15])
+def test_equal_rewards_move_nothing_while_policy_and_reference_differ_by_rounding(noise: float) -> None:
+    """Adam takes a whole step along any gradient, however small."""
+    chosen = method("grpo", kl_coef=0.1)
+    ref_bt = f64([[-3.0, -2.0], [-3.0, -2.0]])
+    step = chosen.compute_loss_weights(chosen.prepare(small([1, 1], [2, 2], old_bt=ref_bt, ref_bt=ref_bt)))
+    logp_bt = (ref_bt + noise).requires_grad_()
+    (slope_bt,) = torch.autograd.grad(chosen.loss(logp_bt, step).value, logp_bt)
+    assert not slope_bt.any()

@@ -24,7 +24,6 @@ OWNERS = {
     "grouprl.rollout.local.array_sampler": "samples from policies over arrays",
     "grouprl.rollout.sharded": "samples on the ranks of a divided policy",
     "grouprl.rollout.servers": "serves language models",
-    "grouprl.serve": "serves language models",
 }
 """Who may ask, and why."""
 

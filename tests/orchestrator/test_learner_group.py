@@ -399,3 +399,15 @@ def test_interfaces_are_found_by_their_address():
     assert network.interface_of("203.0.113.9") == ""
     assert network.own_address_towards("127.0.0.1") == "127.0.0.1"
     assert network.own_address_towards("no such host.invalid") == ""
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        where = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in where.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(InputError, match=rf"MASTER_PORT={port}\. another process listens there"):
+            meeting._meet()

@@ -126,6 +126,19 @@ def beyond_rounding_code(name: str) -> str:
     return f"{name} * ({name}.abs() > {OF_TOKENS} * torch.finfo({name}.dtype).eps)"
 
 
+def flat_within_rounding(gap_bt: Tensor) -> Tensor:
+    """Return differences of two log-probs of a token each, without a slope where they are as small as rounding.
+
+    The slope of a distance there is the last bits of the difference, which Adam would scale up to a whole step.
+    """
+    return torch.where(beyond_rounding(gap_bt.detach()) == 0, gap_bt.detach(), gap_bt)
+
+
+def flat_within_rounding_code(name: str) -> str:
+    """Return what `flat_within_rounding` gives of the tensor `name`, in plain torch."""
+    return f"torch.where({beyond_rounding_code(f'{name}.detach()')} == 0, {name}.detach(), {name})"
+
+
 def share_right(gap: Tensor, size: Tensor) -> Tensor:
     """Return 1 where a difference is positive, 0 where it is negative, and ½ where it is as small as rounding.
 

@@ -14,7 +14,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.grammars import Constraints
 
 if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
+    from grouprl.policy.language.introspection import IntrospectablePolicy
     from grouprl.records.token_policy import TokenPolicy
 
 Alternatives = list[list[tuple[int, float]]]
@@ -31,7 +31,7 @@ def alternatives(
     """
     found: Alternatives = []
     held = Constraints(policy, [Request(tuple(prompt_ids), 1, grammar=Grammar(grammar))]) if grammar else None
-    for _, readout in cast("CausalPolicy", policy).readouts(Tokens.of([list(prompt_ids)], [list(ids)])):
+    for _, readout in cast("IntrospectablePolicy", policy).readouts(Tokens.of([list(prompt_ids)], [list(ids)])):
         for _, logits_cv in readout.chunks():
             if held is not None:
                 logits_cv = _held(held, logits_cv, ids[len(found) :])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from grouprl.algorithms.objective.ratio import held
-from grouprl.core.edges import beyond_rounding, beyond_rounding_code
+from grouprl.core.edges import beyond_rounding, beyond_rounding_code, flat_within_rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,9 +64,10 @@ def estimate(log_bt: Tensor, estimator: str, limit: float | None = None) -> Tens
     """Return [B,T] estimate of the KL from d = log π - log π_ref ([B,T]).
 
     With `limit` the estimate is clamped to ±limit and has no slope beyond, as in verl; the gradient of an estimator
-    with '+' is always that of the whole d²/2. For `abs`, a |d| as small as rounding (`beyond_rounding`) is 0, without a
-    slope.
+    with '+' is always that of the whole d²/2. A |d| as small as rounding (`beyond_rounding`) has no slope, and is 0
+    for `abs`; only the slope of `k1` is the same at any distance.
     """
+    log_bt = log_bt if estimator == "k1" else flat_within_rounding(log_bt)
     value_bt = _VALUE[estimator.removesuffix("+")](log_bt)
     if limit is not None:
         value_bt = value_bt.clamp(-limit, limit)

@@ -18,6 +18,7 @@ from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio, ratio_code
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
+from grouprl.core.edges import flat_within_rounding_code
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
 
@@ -101,6 +102,7 @@ class KLLoss(Regularizer):
         kind = "k3" if self.estimator == "weighted_k3" else self.estimator.removesuffix("+")
         lines = [
             f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0)",
+            *([] if self.estimator == "k1" else [f"d_bt = {flat_within_rounding_code('d_bt')}"]),
             f"kl_bt = {CODE[kind]}",
         ]
         if self.value_limit is not None:

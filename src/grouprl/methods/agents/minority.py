@@ -116,5 +116,4 @@ entry(
         recommended={"epochs": 4},
     ),
     base="ippo",
-    keeps=(*("clip", "gamma", "lam", "size", "whiten", "value_coef", "value_clip", "entropy_coef", "scale_rewards"),),
 )

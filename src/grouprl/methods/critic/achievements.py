@@ -5,7 +5,8 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.achievement_phases import AchievementPhases
 from grouprl.core.numbers import Count, NonNegative, Positive
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Paper, Reduction
+from grouprl.methods.critic.control import CLIPPED
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -86,21 +87,8 @@ entry(
             "With every above the number of steps it is ppo_control, bit by bit.",
         ],
         source="the authors' ppo_ad.py",
-        golden=[
-            Golden(
-                rewards=[1],
-                lengths=[1],
-                log_ratio=[[0.4054651081081644]],
-                fields={"value_bt": [[0.5]], "turn_bt": [[0]], "turn_reward_bs": [[1.0]]},
-                settings={"whiten": False},
-                advantage=[[0.5]],
-                loss=-0.6,
-                grad=[[0.0]],
-                why="ρ = 1.5 is clipped at 1.2: -1.2·0.5",
-            ),
-        ],
+        golden=[CLIPPED],
         recommended={"epochs": 3},
     ),
     base="ppo_control",
-    keeps=(*("clip", "gamma", "lam", "size", "whiten", "value_coef", "value_clip", "entropy_coef", "scale_rewards"),),
 )

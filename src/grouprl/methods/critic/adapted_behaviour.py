@@ -6,7 +6,8 @@ from grouprl.algorithms.buffer.recent import RecentRows
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.adapted_behaviour import AdaptedBehaviour
 from grouprl.core.numbers import Count, NonNegative, Positive
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Paper, Reduction
+from grouprl.methods.critic.control import CLIPPED
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -77,21 +78,8 @@ entry(
             "With behaviour_lr near 0 it is PPO with a buffer and no correction.",
         ],
         source="the authors' ppo_discrete.py",
-        golden=[
-            Golden(
-                rewards=[1],
-                lengths=[1],
-                log_ratio=[[0.4054651081081644]],
-                fields={"value_bt": [[0.5]], "turn_bt": [[0]], "turn_reward_bs": [[1.0]]},
-                settings={"whiten": False},
-                advantage=[[0.5]],
-                loss=-0.6,
-                grad=[[0.0]],
-                why="ρ = 1.5 is clipped at 1.2: -1.2·0.5",
-            ),
-        ],
+        golden=[CLIPPED],
         recommended={"epochs": 10},
     ),
     base="ppo_control",
-    keeps=(*("clip", "gamma", "lam", "size", "whiten", "value_coef", "value_clip", "entropy_coef", "scale_rewards"),),
 )

@@ -25,6 +25,19 @@ from grouprl.methods.settings import PPO_PAPER, in_the_update
 
 DETAILS = Paper("What Matters in On-Policy Reinforcement Learning? A Large-Scale Empirical Study", "2006.05990", 2020)
 
+CLIPPED = Golden(
+    rewards=[1],
+    lengths=[1],
+    log_ratio=[[0.4054651081081644]],
+    fields={"value_bt": [[0.5]], "turn_bt": [[0]], "turn_reward_bs": [[1.0]]},
+    settings={"whiten": False},
+    advantage=[[0.5]],
+    loss=-0.6,
+    grad=[[0.0]],
+    why="ρ = 1.5 is clipped at 1.2: -1.2·0.5",
+)
+"""A single action whose ratio is clipped, for methods that update as PPO for control does."""
+
 
 def ppo_control(
     clip: Positive = 0.2,

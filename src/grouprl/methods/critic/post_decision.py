@@ -92,5 +92,4 @@ entry(
         recommended={"epochs": 10},
     ),
     base="ppo_control",
-    keeps=(*("clip", "gamma", "lam", "size", "whiten", "value_coef", "value_clip", "entropy_coef", "scale_rewards"),),
 )

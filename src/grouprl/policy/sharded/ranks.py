@@ -266,6 +266,11 @@ def _meet() -> tuple[dist.Store, Station]:
         said = f"the ranks did not meet: {first_line(error)}"
         if placed_by():  # then the cause is not a missing command, but a node or the network
             raise RunError(said) from error
+        if "address already in use" in str(error).lower():
+            port = f"MASTER_PORT={os.environ['MASTER_PORT']}"
+            raise InputError(
+                port, "another process listens there, where the ranks are to meet", "Choose another port"
+            ) from error
         raise InputError(
             said,
             "every process of a run must be started by grouprl launch or torchrun with the same command",
