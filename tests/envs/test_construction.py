@@ -143,7 +143,7 @@ def test_larger_instances_have_no_gap_and_wrong_choices_are_told() -> None:
     assert problem.gap(problem.sample(NEW(0)), 3.0) is None
     with pytest.raises(InputError, match="not legal"):
         solved(Cvrp(3), ROUTES, [0])
-    with pytest.raises(InputError, match="no whole solution"):
+    with pytest.raises(InputError, match="not a whole solution"):
         solved(Cvrp(3), ROUTES, [1])
     with pytest.raises(InputError, match="at least 3"):
         Tsp(2)

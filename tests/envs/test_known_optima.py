@@ -210,7 +210,7 @@ def test_rules_of_another_shape_and_turns_after_the_end_are_refused() -> None:
     with pytest.raises(InputError, match="8 numbers"):
         world.step(np.zeros(3))
     world.step(np.zeros(8))
-    with pytest.raises(InputError, match="an episode is under way"):
+    with pytest.raises(InputError, match="given during an episode"):
         world.step(np.zeros(8))
     with pytest.raises(InputError, match="two oscillators"):
         Kuramoto(1)

@@ -75,7 +75,7 @@ def test_walls_and_the_edge_stop_a_step_and_the_time_runs_out_unpaid() -> None:
     assert world.at == (1, 0)
     assert [float(step.reward) for step in steps] == [0, 0, 0]
     assert steps[-1].terminated
-    with pytest.raises(InputError, match="an episode is under way"):
+    with pytest.raises(InputError, match="within an episode"):
         world.step(0)
 
 

@@ -73,7 +73,7 @@ def test_seeds_draw_orders_and_episodes_end_after_their_steps() -> None:
     world = Workshop(steps=3)
     world.reset(ANY, 0)
     assert [world.step(LEFT).terminated for _ in range(3)] == [False, False, True]
-    with pytest.raises(InputError, match="an episode is under way"):
+    with pytest.raises(InputError, match="are taken during an episode"):
         world.step(LEFT)
 
 

@@ -119,5 +119,5 @@ def test_the_order_of_the_tasks_does_not_matter() -> None:
 
 
 def test_an_entity_keeps_one_task_at_least() -> None:
-    with pytest.raises(InputError, match="one task at least"):
+    with pytest.raises(InputError, match="at least one task"):
         policy_of(TaskAllocation(4), 0)

@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
             logprobs={"content": [{"token_id": 3, "logprob": -1}]},
             weight_versions=None,
         ),
-        "is no end token",
+        "is not an end token",
     ),
     "cut short": (
         changed(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
+from grouprl.core.errors import InputError
+
 
 class Led(Protocol):
     """Several processes that train one model, such as `grouprl.policy.sharded.ranks.Ranks`."""
@@ -32,8 +34,7 @@ def current_ranks() -> Led | None:
 
 def ranks_requested() -> int:
     """Return how many processes a launcher started for this run; 1 without one."""
-    given = os.environ.get("WORLD_SIZE", "")
-    return int(given) if given.isdecimal() else 1
+    return _number("WORLD_SIZE", 1)
 
 
 def ranks_here() -> int:
@@ -49,7 +50,25 @@ def environment_without_ranks() -> dict[str, str]:
 
 def own_rank() -> int:
     """Return the rank of this process."""
-    return int(os.environ.get("RANK", "0"))
+    return _number("RANK", 0)
+
+
+def check_rank() -> None:
+    """Check that this process is one of the ranks that a launcher started; raises InputError."""
+    if own_rank() >= ranks_requested():
+        raise InputError(
+            f"RANK={own_rank()} with WORLD_SIZE={ranks_requested()}",
+            "ranks are numbered from 0 to one less than WORLD_SIZE",
+            "Start every process with the same WORLD_SIZE and a RANK of its own, as torchrun does",
+        )
+
+
+def _number(name: str, default: int) -> int:
+    """Return a number that a launcher gave as an environment variable; `default` if it gave none."""
+    given = os.environ.get(name) or str(default)
+    if not given.isdecimal():
+        raise InputError(f"{name}={given}", "it is a whole number", f"Unset {name}, or start the run by torchrun")
+    return int(given)
 
 
 def starts() -> int:

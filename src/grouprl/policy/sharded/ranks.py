@@ -27,7 +27,7 @@ from grouprl.core.importing import Source
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 from grouprl.policy.sharded.context_group import ContextGroup
-from grouprl.processes.current_ranks import LEADING, placed_by, starts
+from grouprl.processes.current_ranks import LEADING, check_rank, placed_by, starts
 from grouprl.processes.liveness import PeerWatch
 
 IDLE = timedelta(days=365)
@@ -254,6 +254,7 @@ def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.Proc
 
 
 def _meet() -> tuple[dist.Store, Station]:
+    check_rank()
     choose_interface()
     try:
         found, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
