@@ -7,7 +7,7 @@ builders of policies, and, where it samples, a full copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -22,9 +22,10 @@ from grouprl.policy.sharded.pieces import copies, local, piece_of
 from grouprl.policy.sharded.rank_model import RankModel
 from grouprl.policy.sharded.ranks import Station
 from grouprl.policy.state import between
+from grouprl.policy.thinning import thinned
 from grouprl.records.tokens import Tokens
 
-POLICY, REFERENCE, WHOLE, BUILD, ASIDE = "policy", "reference", "whole", "build", "aside"
+POLICY, REFERENCE, WHOLE, BUILD, ASIDE, SEEN = "policy", "reference", "whole", "build", "aside", "seen gradients"
 BUILD_REFERENCE = "build reference"
 """The name of the builders of a reference that is not a copy of the policy."""
 NOTHING = Tokens(((0, 0),), ((0, 0),))
@@ -222,6 +223,37 @@ def take_back(station: Station, share: None) -> None:
     """Make the gradient that was put aside the policy's again."""
     for parameter, aside in zip(station.kept[POLICY].parameters(), station.kept.pop(ASIDE), strict=True):
         parameter.grad = aside
+
+
+@dataclass(frozen=True)
+class GradientLook:
+    """A request to add one entry in `every` of the policy's gradient to the sum, which the `first` one begins."""
+
+    every: int
+    first: bool
+
+
+def look(station: Station, share: GradientLook) -> tuple[float, float]:
+    """Add the gradient to the sum; return the squared norms of both, of the entries looked at on all ranks."""
+    parameters = list(station.kept[POLICY].parameters())
+    now = thinned([_gradient(each) for each in parameters], share.every)
+    kept = now if share.first else [one + other for one, other in zip(station.kept[SEEN], now, strict=True)]
+    station.kept[SEEN] = kept
+    often = [copies(each, station.count) for each in parameters]  # ranks that hold the same piece count it once
+    found = torch.stack([_square(zip(now, often, strict=True)), _square(zip(kept, often, strict=True))])
+    found = found.to(station.device)
+    dist.all_reduce(found, group=station.everyone)
+    return float(found[0]), float(found[1])
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """Return this rank's piece of a gradient; zeros for a missing one."""
+    return torch.zeros_like(local(parameter)) if parameter.grad is None else local(parameter.grad)
+
+
+def _square(pieces: Iterable[tuple[Tensor, int]]) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    return sum((piece.double().square().sum() / often for piece, often in pieces), total)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from grouprl.policy.sharded.rank_model import RankModel
 from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
-from grouprl.policy.sharded.seen_gradients import Look, look
 from grouprl.policy.sharded.sharded_weights import StoredTensor, checkpoint_tensors, entries, save_adapters
 from grouprl.policy.state import check_cotangents, check_outputs, check_state, live_rows
 from grouprl.protocols import Trainable
@@ -205,7 +204,7 @@ class ShardedModel(TextModel):
 
     def look(self, every: int, *, first: bool) -> tuple[float, float]:
         """Add the gradient to the sum of those looked at; see `grouprl.protocols.DistributedModel`."""
-        return self.ranks.each(look, Look(every, first))[0]
+        return self.ranks.each(work.look, work.GradientLook(every, first))[0]
 
     @contextmanager
     def gradient_aside(self) -> Iterator[Callable[[], float]]:
