@@ -145,7 +145,7 @@ class Attempts:
     """[N] place of each attempt among those that were requested."""
 
     def at(self, places: np.ndarray) -> Attempts:
-        """Return some of the attempts ([N] bool or places)."""
+        """Return the attempts at these places, or those marked by [N] bool."""
         chosen = (self.base_n[places], self.turns_n[places], self.place_n[places])
         return Attempts(subset(self.rows, places), *chosen)
 

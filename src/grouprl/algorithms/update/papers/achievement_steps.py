@@ -132,7 +132,7 @@ def shuffled_in_rows(row_n: Tensor, luck: np.random.Generator) -> Tensor:
 
 
 def transport(cost_pst: Tensor, there_pst: Tensor, reg: float, iterations: int) -> Tensor:
-    """Return the plan [P,S,T] of the least cost less `reg` times its entropy that moves as much as can be moved.
+    """Return the transport plan [P,S,T] that minimises the cost minus `reg` times its entropy and moves all it can.
 
     Every source and target has mass 1, and min(S, T) of it is moved; entries that are not there have none. By
     projections in turn on the rows' limit, the columns' and the total (Dykstra's algorithm; Benamou et al. 2015,
