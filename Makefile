@@ -15,7 +15,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak architectures parity trackers worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all durations test-fast floors newest leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak architectures parity trackers worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,15 @@ floors: .venv-floors/.ready  ## run the quick tests of models, settings, files a
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 --editable '.[dev,envs,grammar,lora,serve]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $$($(@D)/bin/python scripts/floors.py)
+	@touch $@
+
+newest: .venv-newest/.ready  ## run the quick tests with the newest releases of everything (PYTHON=python3.13: of Python, too)
+	.venv-newest/bin/python -m pytest -n 2 --dist loadfile --slow none
+
+.venv-newest/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,envs,agents,serve,grammar,lora,gguf,data,math,search,routing]'
 	@touch $@
 
 leftovers: $(READY)  ## run the tests, and fail if they leave a process or a file behind

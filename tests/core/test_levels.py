@@ -165,3 +165,11 @@ def test_ids_in_order_are_numbered_as_any_others():
         unique, wanted_n = torch.unique(id_n, return_inverse=True)
         assert count == len(unique)
         assert torch.equal(index_n, wanted_n)
+
+
+def test_the_gradient_of_a_log_softmax_that_one_element_has_alone_is_whole() -> None:
+    value_n = torch.tensor([0.0, -500.0, 3.0], dtype=torch.float64, requires_grad=True)
+    found_n = levels.log_softmax(value_n, torch.tensor([4, 4, 7]), torch.ones(3))
+    found_n[1].backward()
+    assert value_n.grad is not None
+    assert value_n.grad.tolist() == [-1.0, 1.0, 0.0]

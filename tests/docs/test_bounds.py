@@ -13,7 +13,7 @@ import grouprl
 
 ROOT = Path(grouprl.__file__).parent / "algorithms"
 PAGE = Path(__file__).parents[2] / "docs" / "bounds.md"
-CALLS = {"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "held", "nan_to_num"}
+CALLS = {"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "held", "nan_to_num", "within"}
 GUARD = 1e-6
 """Lower bounds up to this guard a division or a logarithm."""
 
@@ -34,7 +34,12 @@ def bounds(source: str) -> Iterator[str]:
 
 def plain(bound: str) -> bool:
     """Whether a bound needs no line: a setting of its part, a positive or negative part, a count, a guard."""
-    if re.fullmatch(r"(m(in|ax)=)?(-|1 [-+] )?self\.\w+", bound) or bound in ("min=0", "min=1", "max=0"):
+    if re.fullmatch(r"(m(in|ax)=|low=|high=)?(-|1 [-+] )?self\.\w+", bound) or bound in (
+        "min=0",
+        "min=1",
+        "max=0",
+        "low=0",
+    ):
         return True
     guard = re.fullmatch(r"min=([\d.e-]+)", bound)
     return guard is not None and float(guard[1]) <= GUARD

@@ -103,6 +103,7 @@ def test_good_rows_come_out_as_they_are(folder: Path, table: list[dict[str, str]
         ('{"prompt": "a", "answer": -Infinity}', "-Infinity is not a JSON"),
         ('{"prompt": "a", "answer": "\\ud83d"}', "holds half a character"),
         ('{"prompt": "a", "answer": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
+        ('{"prompt": "a", "answer": ' + "[" * 600 + "]" * 600 + "}", "nested too deeply"),
         ('{"prompt": "a", "answer": 1e999}', "too large"),
     ],
 )
@@ -111,6 +112,13 @@ def test_rows_that_would_be_read_otherwise_than_they_are_written(folder: Path, l
     path.write_text('{"prompt": "ok", "answer": "1"}\n' + line + "\n")
     with pytest.raises(InputError, match=f"(?s)Line 2 of .*{words}"):
         load_task(f"jsonl:{path}")
+
+
+def test_what_looks_nested_in_a_text_is_a_text(folder: Path) -> None:
+    path = folder / "brackets.jsonl"
+    rows = [{"prompt": letter + "[" * 5000, "answer": "[" * 400 + "]" * 400} for letter in "ab"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert str(load_task(f"jsonl:{path}").example("train", 0).columns["prompt"]).endswith("[" * 5000)
 
 
 @pytest.mark.parametrize(

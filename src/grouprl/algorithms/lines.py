@@ -23,9 +23,23 @@ def compared(value: str, of: str, scale: str, eps: float) -> str:
     return f"standardised({value}, {of}, {eps!r}{'' if scale == 'sample_std' else ', 0'})"
 
 
+def clipped_at(x: str, low: str, high: str) -> str:
+    """Return the expression of ratios clipped at two expressions: by `within` where a bound may be 1, as ratios are at
+    first.
+    """
+    return f"{x}.clamp({low}, {high})" if _apart(low) and _apart(high) else f"within({x}, {low}, {high})"
+
+
+def _apart(bound: str) -> bool:
+    try:
+        return float(bound) != 1
+    except ValueError:
+        return False
+
+
 def clip_lines(low: str, high: str, dual: float | None, loss: str = "loss_bt", adv: str = "adv_bt") -> list[str]:
     """Return the lines of PPO's clip of `ratio_bt` at the expressions `low` and `high`, and of the dual clip."""
-    lines = [f"{loss} = torch.maximum(-{adv} * ratio_bt, -{adv} * ratio_bt.clamp({low}, {high}))"]
+    lines = [f"{loss} = torch.maximum(-{adv} * ratio_bt, -{adv} * {clipped_at('ratio_bt', low, high)})"]
     if dual is not None:
         lines.append(f"{loss} = torch.where({adv} < 0, torch.minimum({loss}, -{adv} * {dual!r}), {loss})")
     return lines

@@ -130,7 +130,8 @@ def log_softmax(value_n: Tensor, id_n: Tensor, weight_n: Tensor) -> Tensor:
     known_n = weight_n > 0
     top_n = extreme(value_n.detach(), id_n, weight_n, largest=True)
     shifted_n = torch.where(known_n, value_n - top_n, 0)
-    return torch.where(known_n, shifted_n - total(shifted_n.exp(), id_n, known_n).clamp(min=1).log(), 0)
+    sum_n = total(shifted_n.exp(), id_n, known_n)
+    return torch.where(known_n, shifted_n - torch.where(sum_n > 0, sum_n, 1).log(), 0)
 
 
 def relative(

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import GAE
 from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.objective.ratio import within
 from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
@@ -56,7 +57,7 @@ class ValueLoss(Critic):
         metrics = {"value_error": error_bt, "value_mean": value_bt, "return_mean": return_bt}
         if self.clip is not None:
             old_bt = batch.need("value_bt", self.name)
-            clipped_bt = old_bt + (value_bt - old_bt).clamp(-self.clip, self.clip)
+            clipped_bt = old_bt + within(value_bt - old_bt, -self.clip, self.clip)
             clipped_error_bt = (clipped_bt - return_bt).square()
             held_bt = (value_bt - old_bt).detach().abs() > self.clip  # elsewhere both errors differ by rounding alone
             metrics["value_clip_fraction"] = (held_bt & (clipped_error_bt > error_bt)).to(value_bt.dtype)

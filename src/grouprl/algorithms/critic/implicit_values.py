@@ -12,6 +12,7 @@ from typing_extensions import override
 from grouprl.algorithms.advantage.returns import gae
 from grouprl.algorithms.critic.critic import Critic
 from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.objective.ratio import within
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
@@ -24,8 +25,8 @@ LOWEST = {"chi_square": 0.0, "conjugate": -2.0}
 def above(delta: Tensor, divergence: Divergence) -> Tensor:
     """Return F(δ): max(δ, 0), (δ + δ²/4) of max(δ, 0), or f*(δ) of χ², which is δ + δ²/4 from -2 on and -1 below."""
     if divergence == "total_variation":
-        return delta.clamp(min=0)
-    over = delta.clamp(min=LOWEST[divergence])
+        return within(delta, low=0)
+    over = within(delta, low=LOWEST[divergence])
     return over + over.square() / 4
 
 

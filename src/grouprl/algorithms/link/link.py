@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.objective.ratio import within
 from grouprl.algorithms.part import Part, part
 from grouprl.core.numbers import Positive
 
@@ -54,7 +55,7 @@ class Hinge(Link):
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return max(0, 1 - (β·Δs - m))."""
-        return (1 - (self.beta * gap_e - margin_e)).clamp(min=0)
+        return within(1 - (self.beta * gap_e - margin_e), low=0)
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""

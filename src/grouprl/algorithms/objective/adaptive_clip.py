@@ -11,20 +11,12 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clipped, idle_ratio
 from grouprl.algorithms.objective.ratio import held
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Dual = Annotated[float, Field(gt=1)] | None
-
-
-def clipped(ratio_bt: Tensor, adv_bt: Tensor, low_bt: Tensor, high_bt: Tensor, dual: float | None) -> TokenLoss:
-    """Return PPO's pessimistic loss with bounds [B,T] of the ratio; a negative token's loss is at most dual·|A|."""
-    loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(low_bt, high_bt))
-    if dual is not None:
-        loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * dual), loss_bt)
-    return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, low_bt, high_bt, dual))
 
 
 @part("objective")

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clipped
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
@@ -70,14 +70,14 @@ class ClipCov(Surrogate):
         """Return -min(ρA, clip(ρ)A), zero for the sampled tokens."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
-        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
-        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
+        found = clipped(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
+        metrics = dict(found.metrics)
         cov_bt = covariance(logp_bt, batch)
         free_bt = batch.active_bt & (metrics["clip_fraction"] == 0)
         candidate_bt = free_bt & (cov_bt > self.lower) & (cov_bt < self.upper)
         sampled_bt = first(hashed(logp_bt, batch.mask_bt), candidate_bt, tokens_in(self.share, batch))
         metrics["covariance_fraction"] = sampled_bt.to(adv_bt.dtype)
-        return TokenLoss(torch.where(sampled_bt, 0, loss_bt), metrics)
+        return TokenLoss(torch.where(sampled_bt, 0, found.loss_bt), metrics)
 
     @override
     def code(self) -> str:

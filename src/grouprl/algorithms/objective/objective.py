@@ -12,8 +12,9 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import Losses, TokenLoss
-from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol
+from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol, within
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -95,22 +96,12 @@ class Clipped(Surrogate):
     def surrogate(self, ratio_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return the pessimistic loss of ratios [B,T]."""
         adv_bt = batch.need("advantage_bt", self.name)
-        free_bt = -adv_bt * ratio_bt
-        clipped_bt = -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high)
-        loss_bt = torch.maximum(free_bt, clipped_bt)
-        if self.dual_clip is not None:
-            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
-        return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip))
+        return clipped(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip)
 
     @override
     def code(self) -> str:
-        lines = ratio_code(self.ratio, self.against)
-        clipped = f"ratio_bt.clamp({1 - self.clip_low!r}, {1 + self.clip_high!r})"
-        lines.append(f"loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * {clipped})")
-        if self.dual_clip is not None:
-            least = f"torch.minimum(loss_bt, -adv_bt * {self.dual_clip!r})"
-            lines.append(f"loss_bt = torch.where(adv_bt < 0, {least}, loss_bt)")
-        return "\n".join(lines)
+        bounds = repr(1 - self.clip_low), repr(1 + self.clip_high)
+        return "\n".join([*ratio_code(self.ratio, self.against), *clip_lines(*bounds, self.dual_clip)])
 
     @override
     def words(self) -> str:
@@ -140,6 +131,18 @@ def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
         f"{what} cannot act: with one update per rollout{sampler} the ratio is always 1. "
         "Use batch.minibatches or batch.epochs of 2 or more"
     ]
+
+
+def clipped(
+    ratio_bt: Tensor, adv_bt: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
+) -> TokenLoss:
+    """Return PPO's pessimistic loss of ratios with their bounds (numbers, or [B,T]), and how often they act; a negative
+    token's loss is at most dual·|A|.
+    """
+    loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * within(ratio_bt, low, high))
+    if dual is not None:
+        loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * dual), loss_bt)
+    return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, low, high, dual))
 
 
 def clip_metrics(

@@ -33,6 +33,18 @@ def held(log: Tensor, low: float | None = -LOG_LIMIT, high: float = LOG_LIMIT) -
     return log + (log.clamp(low, high) - log).detach()
 
 
+def within(x: Tensor, low: float | Tensor | None = None, high: float | Tensor | None = None) -> Tensor:
+    """Return numbers clipped to their bounds, with a slope of 1 at the bounds, too, and of 0 beyond.
+
+    Ratios begin at 1 and are exactly there while nothing has moved, so that a bound of 1 is met. The slope that torch's
+    `clamp` has at its bounds differs from release to release: 1, and since 2.14 0, or ½ for bounds that are tensors.
+    """
+    limited = x.detach()
+    limited = limited if low is None else limited.clamp(min=low)
+    limited = limited if high is None else limited.clamp(max=high)
+    return torch.where(limited == x, x, limited)
+
+
 def symbol(level: RatioLevel, against: Against) -> str:
     """Return the ratio's definition in symbols."""
     return SYMBOL[level] if against == "old" else SYMBOL[level].replace("π_old", "π_behavior")

@@ -17,6 +17,8 @@ from grouprl.tasks.rows import RowTask
 from grouprl.tasks.table import Table
 from grouprl.tasks.task import without_folder
 
+DEEPEST = 500
+"""Levels of lists and objects within each other."""
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt may have at most a 64th of that."""
 BLANK = b"\xef\xbb\xbf \t\r\n"
@@ -172,9 +174,26 @@ def parse_strictly(text: str) -> object:
         RecursionError: text that is nested too deeply.
     """
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
+    if text.count("[") + text.count("{") > DEEPEST:
+        _check_depth(value)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # fails on half a character, which cannot be written to any file
     return value
+
+
+def _check_depth(value: object) -> None:
+    """Raise RecursionError for a value of more than `DEEPEST` levels, which some releases of Python read."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise RecursionError
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

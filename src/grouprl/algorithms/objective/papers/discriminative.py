@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import RowLoss, TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, within
 from grouprl.algorithms.objective.regression import completion_value, counted, log_distance
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
@@ -40,7 +40,7 @@ class ImplicitNegative(Objective):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return -A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
         adv_bt = batch.need("advantage_bt", self.name)
-        log_bt = log_distance(logp_bt, batch, "old").clamp(max=self.limit)
+        log_bt = within(log_distance(logp_bt, batch, "old"), high=self.limit)
         left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()
         held_bt = left_bt + (left_bt.clamp(min=self.floor) - left_bt).detach()
         loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -self.negative * held_bt.log())

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate
+from grouprl.algorithms.objective.adaptive_clip import Dual
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clipped
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch

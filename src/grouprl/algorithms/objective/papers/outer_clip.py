@@ -10,9 +10,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clipped_at
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Clipped, clip_metrics
-from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, within
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
@@ -34,13 +35,17 @@ class BoundedClip(Clipped):
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
         low, high = 1 - self.clip_low, 1 + self.clip_high
-        loss_bt = torch.maximum(-adv_bt * ratio_bt.clamp(max=self.bound), -adv_bt * ratio_bt.clamp(low, high))
+        free_bt, clipped_bt = (
+            -adv_bt * each for each in (within(ratio_bt, high=self.bound), within(ratio_bt, low, high))
+        )
+        loss_bt = torch.maximum(free_bt, clipped_bt)
         return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, low, min(high, self.bound)))
 
     @override
     def code(self) -> str:
-        free, low, high = f"ratio_bt.clamp(max={self.bound!r})", 1 - self.clip_low, 1 + self.clip_high
-        loss = f"loss_bt = torch.maximum(-adv_bt * {free}, -adv_bt * ratio_bt.clamp({low!r}, {high!r}))"
+        free = f"within(ratio_bt, high={self.bound!r})"
+        clipped = clipped_at("ratio_bt", repr(1 - self.clip_low), repr(1 + self.clip_high))
+        loss = f"loss_bt = torch.maximum(-adv_bt * {free}, -adv_bt * {clipped})"
         return "\n".join([*ratio_code(self.ratio, self.against), loss])
 
     @override
@@ -61,7 +66,7 @@ class PreClipped(Clipped):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return the clipped loss with log ρ clamped to ±log bound."""
         anchor_bt, limit = batch.need(f"{self.against}_bt", self.name), math.log(self.bound)
-        return super().__call__(anchor_bt + (logp_bt - anchor_bt).clamp(-limit, limit), batch)
+        return super().__call__(anchor_bt + within(logp_bt - anchor_bt, -limit, limit), batch)
 
     @override
     def code(self) -> str:
@@ -89,7 +94,7 @@ class CappedLogRatio(Clipped):
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return the clipped loss with log ρ at most `log_cap`."""
-        log_bt = log_ratio(logp_bt, batch, self.ratio, self.against).clamp(max=self.log_cap)
+        log_bt = within(log_ratio(logp_bt, batch, self.ratio, self.against), high=self.log_cap)
         return self.surrogate(log_bt.exp(), batch)
 
     @override

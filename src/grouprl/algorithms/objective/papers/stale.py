@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clipped
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -57,10 +57,8 @@ class InterpolatedClip(Surrogate):
         moved_bt = interpolation(batch) * gap_bt.detach()
         ratio_bt, weight_bt = (gap_bt - moved_bt).exp(), moved_bt.exp()
         held_bt, capped_bt = _held(weight_bt, self.cap, self.beyond)
-        free_bt, clipped_bt = -adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high)
-        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
-        metrics["capped_fraction"] = capped_bt
-        return TokenLoss(held_bt * torch.maximum(free_bt, clipped_bt), metrics)
+        found = clipped(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
+        return TokenLoss(held_bt * found.loss_bt, {**found.metrics, "capped_fraction": capped_bt})
 
     @override
     def words(self) -> str:

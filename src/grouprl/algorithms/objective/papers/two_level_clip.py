@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
-from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, clipped, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -31,10 +30,9 @@ class TwoLevelClip(Surrogate):
         """Return w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         own_bt, prompt_bt = self.advantages(batch)
-        loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
-        return TokenLoss(
-            loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip)
-        )
+        bounds = 1 - self.clip_low, 1 + self.clip_high, self.dual_clip
+        own, prompt = (clipped(ratio_bt, adv_bt, *bounds) for adv_bt in (own_bt, prompt_bt))
+        return TokenLoss(own.loss_bt + prompt.loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, *bounds))
 
     @override
     def code(self) -> str:
@@ -53,12 +51,6 @@ class TwoLevelClip(Surrogate):
         """Return [B,T] weighted advantages: of the completion in its group, and of the prompt among all prompts."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
         return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
-
-    def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
-        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
-        if self.dual_clip is not None:
-            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
-        return loss_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows with neither advantage."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.objective.importance import flat, write
+from grouprl.algorithms.objective.ratio import within
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.transitions import Transitions, actions_apart, inputs_of
 from grouprl.algorithms.update.update import UpdateSteps
@@ -125,7 +126,7 @@ class AdaptedBehaviour(Transitions):
 
 def pushed_away(ratio_n: Tensor, bound: float) -> Tensor:
     """Return max(r, clip(r, 1-bound, 1+bound)): PPO's clipped loss of an advantage of -1, [N]."""
-    return torch.maximum(ratio_n, ratio_n.clamp(1 - bound, 1 + bound))
+    return torch.maximum(ratio_n, within(ratio_n, 1 - bound, 1 + bound))
 
 
 def _distance(ratio_n: Tensor) -> Tensor:
