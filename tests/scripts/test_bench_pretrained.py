@@ -69,6 +69,12 @@ def test_the_page_says_which_goals_are_met(leg: dict[str, Any]) -> None:
     assert "{" not in text
 
 
+def test_memory_is_not_compared_where_trl_took_its_rows_in_pieces(leg: dict[str, Any]) -> None:
+    text = told(leg | {"trl_rows": 32})
+    assert "memory, onednn: not compared, as TRL's 64 rows went through its model 32 at a time" in text
+    assert "goal 0.33" not in text
+
+
 @pytest.mark.parametrize(
     ("low", "high", "said"), [(3.5, 4.0, "met"), (3.0, 3.49, "missed"), (3.4, 3.6, "open: the interval holds the goal")]
 )
