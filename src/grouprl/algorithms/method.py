@@ -166,6 +166,15 @@ class Method:
         """Number of times that the optimiser steps of a rollout are taken."""
         return 1 if self.update is None else self.update.phases
 
+    @property
+    def cuts_rows(self) -> bool:
+        """Whether optimiser steps take single actions, so that batch.minibatches does not say how many there are."""
+        return self.update is not None and self.update.cuts_rows
+
+    def steps_of(self, epochs: int, minibatches: int, actions: int) -> int:
+        """Return how many optimiser steps a rollout gets that has at most so many actions."""
+        return epochs * minibatches if self.update is None else self.update.steps_of(epochs, minibatches, actions)
+
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Names of the model's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""

@@ -133,6 +133,10 @@ class RunFacts:
     """Number of different values of 'level' and of each column of the prompts, among a few prompts of the run."""
     variants: int | None = None
     """Number of forms of a prompt (wordings, or strategies that the policy is told of); None if unknown."""
+    vectors: bool | None = None
+    """Whether strategies are told by vectors, between which others lie; None if unknown."""
+    cases: int | None = None
+    """Number of settings of the environment that prompts differ by; None if unknown."""
 
 
 class Part:

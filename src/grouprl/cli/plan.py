@@ -27,6 +27,7 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from grouprl.config.run import Config
     from grouprl.core.finding import Finding
+    from grouprl.plan.memory import Arithmetic
     from grouprl.plan.plan import Plan
     from grouprl.plan.setting_sources import Setting
 
@@ -215,6 +216,22 @@ def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "warm-up", f"{warmup.steps} supervised steps on {warmup.batch} demonstrations each, lr {warmup.lr:g}"
 
 
+def _updates(b: Arithmetic) -> Iterable[tuple[str, str]]:
+    """Yield how a rollout is cut into optimiser steps."""
+    passes = f"{b.epochs} epoch{'s' if b.epochs > 1 else ''}"
+    if not b.whole_rows:
+        sets = b.updates_per_rollout // b.epochs
+        cut = f"≤ {sets} set{'s' if sets > 1 else ''} of actions × {passes} = ≤ {b.updates_per_rollout} per rollout"
+        yield "updates", f"{cut}; × {b.steps} rollouts = ≤ {b.updates:,} in all"
+        return
+    cut = f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {passes}"
+    if b.phases > 1:
+        cut += f" × {b.phases} phases"
+    yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
+    exact = b.rows_per_update * b.minibatches == b.completions
+    yield "an update", f"{b.completions} / {b.minibatches} {'=' if exact else '≤'} {b.rows_per_update} completions"
+
+
 def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     b = plan.batch
     yield "a rollout", f"{b.prompts} prompts × {b.group_size} completions = {b.completions} completions"
@@ -222,14 +239,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "", f"zero-variance groups are sampled again, up to {b.refill_rounds} times as many completions"
     for number, sentence in enumerate(plan.extra_samples):
         yield "" if number else "besides", sentence
-    cut = (
-        f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {b.epochs} epoch{'s' if b.epochs > 1 else ''}"
-    )
-    if b.phases > 1:
-        cut += f" × {b.phases} phases"
-    yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
-    exact = b.rows_per_update * b.minibatches == b.completions
-    yield "an update", f"{b.completions} / {b.minibatches} {'=' if exact else '≤'} {b.rows_per_update} completions"
+    yield from _updates(b)
     if (each := plan.actions_per_step) is not None:
         yield (
             "actions",

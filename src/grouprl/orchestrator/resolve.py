@@ -59,6 +59,12 @@ class ResolvedRun:
         return self.config.sampling.max_new_tokens or self.task.max_new_tokens
 
     @property
+    def updates_per_rollout(self) -> int:
+        """The number of optimiser steps of a rollout; the most of them, if it follows from what is played."""
+        batch, acts = self.config.batch, self.task.actions_per_step or self.task.max_turns * self.max_new_tokens
+        return self.method.steps_of(batch.epochs, batch.minibatches, batch.prompts * batch.group_size * acts)
+
+    @property
     def needs_reference(self) -> bool:
         """True if a frozen reference policy is needed."""
         chosen = self.config.model.reference

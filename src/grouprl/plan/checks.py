@@ -271,6 +271,8 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
             f"optim.lr is never reached: optim.warmup_steps is {optim.warmup_steps} and the run has "
             f"{config.steps} steps"
         )
+    if method.cuts_rows and "minibatches" in config.batch.model_fields_set:
+        yield f"batch.minibatches has no effect: {method.name} takes single actions, and method.size says how many"
     if not evaluation.every and "prompts" in evaluation.model_fields_set:
         yield "eval.prompts has no effect: eval.every is 0, and before and after training final_prompts are used"
     if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:

@@ -118,7 +118,8 @@ def needed_by(
     """Work out what a step of a run needs, in passes and memory; models that are `described` need no weights here."""
     config, method = run.config, run.method
     rounds = getattr(method.refill, "max_rounds", 1)
-    batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
+    apart = run.updates_per_rollout if method.cuts_rows else None
+    batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model, apart)
     second = sum(part.second_models() for part in data_parts(method.parts()))
     samplers = config.run.samplers if config.run.samples_apart else 0
     reference = None if model is None else read_reference(run, model, described=described)

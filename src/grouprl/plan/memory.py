@@ -35,6 +35,8 @@ class Arithmetic:
     phases: int
     updates_per_rollout: int
     updates: int
+    whole_rows: bool
+    """Whether an optimiser step takes whole rows; if not, it takes single actions, and there may be fewer steps."""
     rows_per_update: int
     """Completions of an optimiser step, of the largest one where prompts do not divide."""
     prompt_tokens: int
@@ -73,13 +75,18 @@ def batch_arithmetic(
     refill_rounds: int,
     phases: int = 1,
     model: ModelFacts | None = None,
+    updates: int | None = None,
 ) -> Arithmetic:
-    """Work out the size of a rollout and its division into steps and passes; `model` limits the size of a pass."""
+    """Work out the size of a rollout and its division into steps and passes; `model` limits the size of a pass.
+
+    `updates` is the largest number of optimiser steps of a rollout where they take single actions; None: whole rows.
+    """
     plan, mixed = config.batch, config.model.precision == "mixed" and current_ranks() is None
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model, mixed))
     completions = plan.prompts * plan.group_size
     rows, row = math.ceil(plan.prompts / plan.minibatches) * plan.group_size, prompt_tokens + max_new_tokens
     context = config.model.context_parallel
+    each = config.updates_per_rollout * phases if updates is None else updates
     return Arithmetic(
         steps=config.steps,
         prompts=plan.prompts,
@@ -88,8 +95,9 @@ def batch_arithmetic(
         minibatches=plan.minibatches,
         epochs=plan.epochs,
         phases=phases,
-        updates_per_rollout=config.updates_per_rollout * phases,
-        updates=config.updates_per_rollout * phases * config.steps,
+        updates_per_rollout=each,
+        updates=each * config.steps,
+        whole_rows=updates is None,
         rows_per_update=rows,
         prompt_tokens=prompt_tokens,
         max_new_tokens=max_new_tokens,

@@ -150,7 +150,8 @@ class Plan:
             f"{self.task} · {self.config.model.name}{size} · {self.config.method_label}",
             f"{batch.steps} steps of {batch.prompts} prompts × {batch.group_size} completions = "
             f"{batch.completions} completions, "
-            f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
+            f"{'' if batch.whole_rows else 'at most '}{batch.updates_per_rollout} optimiser "
+            f"{_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
         lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
         return [self.worded(line) for line in lines]
@@ -329,7 +330,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
     return RunFacts(
-        updates_per_rollout=config.updates_per_rollout * method.phases,
+        updates_per_rollout=run.updates_per_rollout,
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
         named_reference=bool(run.guides),
@@ -347,6 +348,8 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         alphabet=task.alphabet or "",
         kinds=_kinds(task, count),
         variants=None if size == 0 else len(task.variants(task.example("train", 0))),
+        vectors=task.tells_vectors,
+        cases=task.cases,
         environment=run.row_kind.acts,
         turns=task.max_turns,
         agents=len(task.agents),

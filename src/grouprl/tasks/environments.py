@@ -307,6 +307,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         """The number of combinations of `grid`; 1 without one."""
         return math.prod(len(values) for values in self.grid.values())
 
+    @property
+    def cases(self) -> int:
+        """The number of combinations of `grid`."""
+        return self.settings
+
     def setting(self, index: int) -> JsonObject:
         """Return the arguments by which prompt `index` differs, in columns of their names."""
         chosen = next(itertools.islice(itertools.product(*self.grid.values()), index % self.settings, None))

@@ -204,6 +204,16 @@ class Task(ABC):
         """Return the example in different wordings, the original first (`columns` fit each variant's completion)."""
         return (example,)
 
+    @property
+    def tells_vectors(self) -> bool:
+        """Whether the policy is told of a strategy by a vector, between which others lie, not by a number."""
+        return False
+
+    @property
+    def cases(self) -> int:
+        """The number of settings of an environment that prompts differ by; 1 if they differ by nothing of the kind."""
+        return 1
+
     def drawing(self, prompt: str, completion: str) -> PlaneDrawing | None:
         """Return a picture in the plane of what was done with a prompt, for the page of a run; None: there is none."""
         return None

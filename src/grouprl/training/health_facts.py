@@ -10,19 +10,27 @@ from grouprl.algorithms.method import Method
 from grouprl.config.rates import fastest, reach_of_step
 from grouprl.config.run import Config
 from grouprl.monitor.history import HealthFacts
+from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.models_of import widths_of
 from grouprl.protocols import Trainable
 
 
-def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Trainable) -> HealthFacts:
+def health_facts_of(run: ResolvedRun, exact: bool, policy: Trainable) -> HealthFacts:
     """Return the facts for the health report that follow from the run's settings and its policy."""
-    facts = replace(health_facts(config, method, max_tokens, exact), adapters=config.model.lora is not None)
+    config = run.config
+    facts = replace(health_facts_of_run(run, exact), adapters=config.model.lora is not None)
     widths = widths_of(policy)
-    if method.update is not None or widths is None or config.optim.name != "adamw":
+    if run.method.update is not None or widths is None or config.optim.name != "adamw":
         return facts  # no rule predicts the steps at this rate, or a part sets the rate itself
     reach = facts.updates_per_rollout * reach_of_step(1.0, *widths, config.model.lora)
     return replace(facts, reach=reach, fast=fastest(widths[0]))
+
+
+def health_facts_of_run(run: ResolvedRun, exact: bool) -> HealthFacts:
+    """Return the facts for the health report that follow from a run's settings and its task."""
+    found = health_facts(run.config, run.method, run.max_new_tokens, exact)
+    return replace(found, updates_per_rollout=run.updates_per_rollout)
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:

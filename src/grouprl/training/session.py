@@ -329,7 +329,7 @@ def assemble(
         row_source=row_source,
         context=context,
         sampler=sampler,
-        health=Health(health_facts_of(config, method, budget, sampler.exact, model), run.read_metrics()),
+        health=Health(health_facts_of(resolved, sampler.exact, model), run.read_metrics()),
         phase="train",
         placement=placement,
         references=References(method.references(), rows_return=method.buffer is not None or not row_source.samples),

@@ -9,6 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import part
 from grouprl.algorithms.update.update import Update, UpdateSteps
@@ -41,9 +42,14 @@ class Transitions(Update):
     """
 
     positions_alone = True
+    cuts_rows = True
     size: Count = 64
     says = "take the rollout's actions in random order, {size} per optimiser step, whatever rows they are of"
     equation = "∇ over {size} actions drawn without replacement"
+
+    @override
+    def steps_of(self, epochs: int, minibatches: int, actions: int) -> int:
+        return epochs * max(1, actions // self.size)
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""

@@ -107,9 +107,16 @@ class Update(Part):
     positions_alone: ClassVar[bool] = False
     """True if positions are scored apart from their rows, which a policy that remembers cannot do."""
 
+    cuts_rows: ClassVar[bool] = False
+    """True if optimiser steps take single actions, so that batch.minibatches does not say how many there are."""
+
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
         raise NotImplementedError
+
+    def steps_of(self, epochs: int, minibatches: int, actions: int) -> int:
+        """Return how many optimiser steps a rollout gets that has at most so many actions."""
+        return epochs * minibatches * self.phases
 
     def first_step(self) -> int:
         """Return the step of the run, from 0, in which the policy takes its first optimiser step."""

@@ -81,10 +81,10 @@ def _findings(data: RunData) -> list[RunFinding]:
     from grouprl.config.run import load_config
     from grouprl.monitor.health import examine
     from grouprl.orchestrator.resolve import resolve
-    from grouprl.training.health_facts import health_facts
+    from grouprl.training.health_facts import health_facts_of_run
 
     resolved = resolve(load_config(str(data.folder / "config.yaml")))
-    return examine(data.records, health_facts(resolved.config, resolved.method, resolved.max_new_tokens, exact=True))
+    return examine(data.records, health_facts_of_run(resolved, exact=True))
 
 
 def _outcome(data: RunData) -> str:

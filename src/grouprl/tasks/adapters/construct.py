@@ -149,6 +149,11 @@ class Construct(SeededTask):
         told = self.latent or (self.strategies if self.strategies > 1 else 0)
         return self._problem.rest_spaces(told) if self.state == "rest" else self._problem.spaces_with(told)
 
+    @property
+    def tells_vectors(self) -> bool:
+        """Whether `latent` asks for vectors."""
+        return self.latent > 0
+
     def variants(self, example: Example) -> tuple[Example, ...]:
         """Return the instance once for each strategy, whose number or vector is the column `told`."""
         return tuple(

@@ -89,6 +89,14 @@ class StrictWinner(_OfStrategies):
     says = "the strategy that alone does best is compared with its own other solutions, all others get 0"
     equation = "A_j,k = [k alone is best of slot j]·(R_j,k - mean_j' R_j',k)"
 
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say that there is nothing to search in where strategies are told by their numbers."""
+        numbered = (
+            f"{self.name} has no latent space: the task tells the policy of {run.variants} strategies by their "
+            "numbers, and none lies between them. Set task.latent (construct:…)"
+        )
+        return [numbered] if run.vectors is False and (run.variants or 1) > 1 else []
+
     def __call__(self, batch: Batch) -> Tensor:
         """Return A, the same for all tokens of a row, [B,T]."""
         strategy_b, slot_b = slots(batch, self.name)

@@ -120,6 +120,10 @@ class LevelReplay(Chooser):
         return found
 
     @override
+    def needs(self) -> tuple[str, ...]:
+        return (f"rewards.{self.best}",) if self.score == "regret" else ()
+
+    @override
     def words(self) -> str:
         how = "those of highest score" if self.order == "top" else f"drawn with exp(score/{self.temperature:g})"
         return (

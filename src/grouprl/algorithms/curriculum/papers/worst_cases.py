@@ -40,8 +40,23 @@ class Adversary(Chooser):
         return mean
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if there is one case."""
-        return [f"{self.name} has no effect: there is one prompt"] if run.examples == 1 else []
+        """Say that the part has no effect if there is one case, or that prompts are no settings of an environment."""
+        if run.examples == 1:
+            return [f"{self.name} has no effect: there is one prompt"]
+        alone = (
+            f"{self.name} finds no worst setting of an environment: the task has one, so each of the {run.examples} "
+            "prompts is a case, and a step plays one of them alone. Set task.grid (env:…), and data.prompts to the "
+            "number of its combinations"
+        )
+        some = (
+            f"{self.name} has {run.examples} cases, and task.grid has {run.cases} combinations: "
+            f"{self._unequal(run)}. Set data.prompts to {run.cases}"
+        )
+        return [alone] * (run.cases == 1) + [some] * (run.cases not in (None, 1, run.examples))
+
+    def _unequal(self, run: RunFacts) -> str:
+        few = (run.examples or 0) < (run.cases or 0)
+        return "the others are never played" if few else "several cases have the same setting, and differ by their seed"
 
 
 @part("curriculum")

@@ -95,6 +95,11 @@ class HorizonDrift(DiscoveredDrift):
         return self.alpha + (self.alpha_end - self.alpha) * u, self.beta + (self.beta_end - self.beta) * u
 
     @override
+    def idle(self, run: RunFacts) -> list[str]:
+        still = f"{self.name} knows no time: the run has one step, in which its scales are alpha and beta"
+        return [*super().idle(run), *[still] * (run.steps == 1)]
+
+    @override
     def code(self) -> str:
         above = f"{self.alpha!r} + {self.alpha_end - self.alpha!r} * u"
         below = f"{self.beta!r} + {self.beta_end - self.beta!r} * u"
