@@ -189,8 +189,12 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         keys = {**case.batch.keys, "opponent": torch.zeros_like(case.batch.group_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))
     if "no_penalty" in when:
-        none = dict.fromkeys(("root_weight", "kl_weight"), torch.zeros_like(case.batch.reward_b))
+        weights = ("root_weight", "kl_weight", "multiplier")
+        none = dict.fromkeys(weights, torch.zeros_like(case.batch.reward_b))
         case = dataclasses.replace(case, batch=case.batch.replace(past={**case.batch.past, **none}))
+    if "same_values" in when:
+        stats = {**case.batch.stats, "post_value": case.batch.need("value_bt", "the test")}
+        case = dataclasses.replace(case, batch=case.batch.replace(stats=stats))
     if "one_strategy" in when:
         keys = {**case.batch.keys, "variant": torch.zeros_like(case.batch.group_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))

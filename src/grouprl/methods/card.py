@@ -74,6 +74,7 @@ Condition = Literal[
     "all_apart",
     "none_prefixed",
     "no_penalty",
+    "same_values",
 ]
 
 

@@ -256,6 +256,7 @@ _WHEN = {
     "all_apart": "no two completions have the same final answer",
     "none_prefixed": "no completion stands after a prefixed prompt",
     "no_penalty": "the weights of the penalties are 0",
+    "same_values": "both critics have the same values",
 }
 
 

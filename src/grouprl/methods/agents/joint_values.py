@@ -14,7 +14,7 @@ from grouprl.algorithms.objective.fitted_values import FittedValues
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.update.followed_values import FollowedValues
 from grouprl.core.numbers import Count, Share
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -72,6 +72,11 @@ entry(
             "A choice is discounted by γ however many steps it took.",
             "Learns from all recent rollouts; QMIX draws episodes evenly from a larger store.",
             "Agents read one observation, without memory.",
+        ],
+        reduces=[
+            Reduction(
+                "rlap", settings={"gamma": 1.0}, why="the same regression: here values are mixed from the agents'"
+            ),
         ],
         needs=[
             "a policy that acts by values (model: team_values)",

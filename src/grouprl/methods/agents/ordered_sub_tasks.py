@@ -14,7 +14,7 @@ from grouprl.algorithms.objective.fitted_values import FittedValues
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.update.followed_values import FollowedValues
 from grouprl.core.numbers import Count, Share
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -71,6 +71,9 @@ entry(
             "Texts are counts of words for a perceptron; the paper's Actor reads states and actions as language.",
             "The solver of the built-in world is a rule, not a language model; a world of yours calls one in solve().",
             "Episodes are replayed whole; DQN draws single steps.",
+        ],
+        reduces=[
+            Reduction("gmah", other={"gamma": 1.0}, why="the same regression, of one value in place of a mixture")
         ],
         needs=[
             "a policy that acts by values (model: choice_values)",

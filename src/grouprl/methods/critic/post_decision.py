@@ -7,7 +7,7 @@ from typing import Literal
 from grouprl.algorithms.advantage_transform.papers.post_decision import PostDecision
 from grouprl.algorithms.method import Method
 from grouprl.core.numbers import Count, Positive
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -54,6 +54,9 @@ entry(
             "The state after the decision comes from a function of observation and action, not from the environment.",
             "Advantages are whitened after the maximum; the summary does not say.",
         ],
+        reduces=[
+            Reduction("ppo_control", ["same_values"], why="both advantages are the same, so the larger is either")
+        ],
         needs=[
             "a critic (value head)",
             "a policy over arrays (model: mlp)",
@@ -66,7 +69,6 @@ entry(
             "(docs/control.md).",
             "The larger of two estimates with noise is too large: two of mean 0 and deviation ½ have a maximum of mean "
             "0.28. Whitening takes the common part out again.",
-            "Where both critics agree it is ppo_control.",
             "Where Vˣ is exact, G - Vˣ has mean 0 whatever the action: combine after teaches nothing in expectation.",
             in_the_update("PPO with the larger advantage"),
         ],

@@ -6,7 +6,7 @@ from grouprl.algorithms.advantage.papers.constrained import Lagrangian
 from grouprl.algorithms.method import Method
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS
 
@@ -54,6 +54,14 @@ entry(
             "The paper trains SAC off-policy and weighs the upper bound of an ensemble of cost critics; here the costs "
             "are those of the sampled episodes, relative to their group. This form is ours.",
             "A group whose members all cost the same has no gradient of the constraint, even if all violate it.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo",
+                ["no_penalty"],
+                other={"scale": "none"},
+                why="a multiplier of 0, as well inside the limit, leaves GRPO without a deviation",
+            ),
         ],
         notes=[
             "augmented 0 is plain dual ascent, which overshoots: after 300 steps on three arms with a limit of 0.5 the "

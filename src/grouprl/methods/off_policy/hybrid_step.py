@@ -9,7 +9,7 @@ from grouprl.algorithms.objective.importance import Importance
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.update.papers.hybrid_step import HybridStep
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -88,6 +88,15 @@ entry(
             "A step is taken when the KL is small enough and the loss has fallen; the code asks for a tenth of the "
             "expected gain.",
             "The code's weight decay, which in effect reaches one layer alone, is left out.",
+        ],
+        reduces=[
+            Reduction(
+                "reinforce",
+                ["on_policy", "equal_lengths", "no_turn_rewards"],
+                settings={"gamma": 1.0, "share": 0.0},
+                scale=None,
+                why="one pay at the end: before its critic is asked, every action has the reward; the step is TRPO's",
+            ),
         ],
         needs=[
             "exactly one update per rollout",

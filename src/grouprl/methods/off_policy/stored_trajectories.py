@@ -210,6 +210,15 @@ entry(
         },
         differs=[TARGET, "No layer normalisation and one critic, where the code has two."],
         notes=[in_the_update("those of whole trajectories; the backward gradient is not among them")],
+        reduces=[
+            Reduction(
+                "f_dvl",
+                settings={"limit": 1e-7},
+                other={"temperature": 1e9},
+                scale=None,
+                why="both clone every action that turned out better than its value, all alike, and no other",
+            ),
+        ],
         needs=["stored trajectories with their rewards (task: trajectories:FILE)", "a critic (value head)"],
         source="maoliyuan/ODICE-Pytorch: odice.py, configs/offline_RL.yaml",
         golden=[

@@ -6,7 +6,7 @@ from grouprl.algorithms.advantage_transform.papers.toward_return import TowardRe
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularize.iterates import KLIterates
 from grouprl.core.numbers import Count, NonNegative
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 
 
@@ -38,6 +38,14 @@ entry(
             "J is the mean of the other rows, so that its product with a row's gradient is unbiased; the paper takes "
             "that of all rows.",
             "The KL is that of the actions taken, in the direction KL(π || π_pivot).",
+        ],
+        reduces=[
+            Reduction(
+                "reinforce",
+                settings={"target": 1e6, "coef": 0.0},
+                scale=None,
+                why="a target that no return comes near: every row has the weight 2·R*, and the climb never ends",
+            ),
         ],
         needs=["at least two rows per step", "exactly one update per rollout"],
         confidence="partly",
