@@ -111,6 +111,7 @@ def of_pages() -> Iterator[Tried]:
     yield from _before_and_after(saboteurs, "a jury with saboteurs, right verdicts", "before", "after", -1)
     flows = [{"arm": row["method"], "before": row["l1"][0], "after": row["l1"][1]} for row in read("flows.json")]
     yield from _before_and_after(flows, "hypergrid, distance from the target", "before", "after", -1)
+    yield from _before_and_after(read("grids.json"), "a grid of colours", "began", "earned", 1)
     yield from _before_and_after(read("hauling.json"), "hauling", "began", "earned", 1)
     tours = [{**row, "arm": row["method"]} for row in read("populations.json")]
     yield from _before_and_after(tours, "tours, gap in percent", "began", "one", -1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import grids
 import hauling
 import latent_spaces
 import orders
@@ -47,6 +48,19 @@ def test_the_latent_spaces_of_the_page_are_those_of_the_record() -> None:
     (shown,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "_lso" in text)
     (lr,) = {row["lr"] for row in rows if row["arm"] == "mapo_lso"}
     ours, theirs = parse_config(latent_spaces.settings("mapo_lso", 0, lr)), parse_config(shown)
+    for part in ("task", "model", "method", "steps", "batch"):
+        assert getattr(ours, part) == getattr(theirs, part), part
+    assert ours.optim.lr == theirs.optim.lr
+    assert not plan(theirs).refusals
+
+
+def test_the_teams_in_the_grid_are_those_of_the_record() -> None:
+    rows = json.loads(grids.RECORD.read_text(encoding="utf-8"))
+    assert {row["arm"] for row in rows} == set(grids.ARMS)
+    assert grids.table(rows) in PAGE
+    (shown,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "dec_dpo" in text)
+    (lr,) = {row["lr"] for row in rows if row["arm"] == "dec_dpo"}
+    ours, theirs = parse_config(grids.settings("dec_dpo", 0, lr)), parse_config(shown)
     for part in ("task", "model", "method", "steps", "batch"):
         assert getattr(ours, part) == getattr(theirs, part), part
     assert ours.optim.lr == theirs.optim.lr

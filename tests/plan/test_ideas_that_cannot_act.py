@@ -11,6 +11,7 @@ from rich.console import Console
 
 from grouprl.cli.plan import _updates
 from grouprl.config.run import Config, load_config, parse_config
+from grouprl.papers.paper_list import listings
 from grouprl.plan.plan import Plan, plan
 from grouprl.training.loop import train
 
@@ -103,3 +104,10 @@ def test_a_single_set_of_actions_leaves_the_clip_nothing_to_do() -> None:
 def test_minibatches_are_said_to_have_no_effect_on_sets_of_actions() -> None:
     assert said(plan(on_actions(minibatches=4)), "batch.minibatches has no effect")
     assert not said(plan(on_actions()), "batch.minibatches")
+
+
+def test_the_rows_of_papers_play_the_grid_of_colours_to_its_end() -> None:
+    """12 rounds of two agents: a limit before that ends episodes which show no last observations, and the run."""
+    rows = [paper.settings for paper in listings() if any("squads:ColorGrid" in each for each in paper.settings)]
+    assert len(rows) == 2
+    assert all("task.turns=24" in each for each in rows)
