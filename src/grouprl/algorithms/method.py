@@ -168,7 +168,7 @@ class Method:
 
     @property
     def cuts_rows(self) -> bool:
-        """Whether optimiser steps take single actions, so that batch.minibatches does not say how many there are."""
+        """True if optimiser steps take single actions, so that batch.minibatches does not say how many there are."""
         return self.update is not None and self.update.cuts_rows
 
     def steps_of(self, epochs: int, minibatches: int, actions: int) -> int:

@@ -134,7 +134,7 @@ class RunFacts:
     variants: int | None = None
     """Number of forms of a prompt (wordings, or strategies that the policy is told of); None if unknown."""
     vectors: bool | None = None
-    """Whether strategies are told by vectors, between which others lie; None if unknown."""
+    """Whether strategies are told by vectors, between which there are others; None if unknown."""
     cases: int | None = None
     """Number of settings of the environment that prompts differ by; None if unknown."""
 

@@ -151,7 +151,7 @@ class Construct(SeededTask):
 
     @property
     def tells_vectors(self) -> bool:
-        """Whether `latent` asks for vectors."""
+        """True if `latent` asks for vectors."""
         return self.latent > 0
 
     def variants(self, example: Example) -> tuple[Example, ...]:

@@ -93,7 +93,7 @@ class StrictWinner(_OfStrategies):
         """Say that there is nothing to search in where strategies are told by their numbers."""
         numbered = (
             f"{self.name} has no latent space: the task tells the policy of {run.variants} strategies by their "
-            "numbers, and none lies between them. Set task.latent (construct:…)"
+            "numbers, and there are none between them. Set task.latent (construct:…)"
         )
         return [numbered] if run.vectors is False and (run.variants or 1) > 1 else []
 
