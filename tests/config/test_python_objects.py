@@ -50,6 +50,11 @@ class Paying:
     def __call__(self, completion: str) -> float:
         return self.much
 
+    @classmethod
+    def whole(cls, completion: str) -> float:
+        """Pay one."""
+        return 1.0
+
 
 a_quarter = Paying(0.25)
 a_tenth = functools.partial(Paying, 0.1)
@@ -141,6 +146,7 @@ def test_plain_data_is_the_same_object() -> None:
         (a_quarter, "a_quarter"),
         (a_tenth, "a_tenth"),
         (Letters.size, "Letters.size"),
+        (Paying.whole, "Paying.whole"),
     ],
 )
 def test_an_object_of_a_file_is_named_by_it(given: object, name: str) -> None:

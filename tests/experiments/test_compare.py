@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.experiments import trial_main
 from grouprl.experiments.arms import arms_of, methods_of
 from grouprl.experiments.budget import Budget
-from grouprl.experiments.calling import _teller
+from grouprl.experiments.calling import _teller, designed
 from grouprl.experiments.compare import run_comparison, source_of
 from grouprl.experiments.design import TUNING_SEED, Comparison, Trial, start_trial, trial
 from grouprl.experiments.page import html
@@ -186,15 +186,45 @@ def test_a_measure_that_a_run_lacks_is_named() -> None:
         RunOutcome((0.0,), {"eval/pass@1": (0.25,)}, {}, {}).final("eval/metric/useful")
 
 
-def test_progress_shows_the_measure_that_is_compared() -> None:
+@pytest.mark.parametrize(
+    ("asked", "measures", "said"),
+    [
+        (None, {}, "eval/pass@1 0.250"),
+        ("eval/reward", {}, "eval/reward 0.750"),
+        (None, {"eval/graded": (1.0,)}, "eval/reward 0.750"),
+        (None, {"eval/returns": (1.0,)}, "eval/reward 0.750"),
+        (None, {"eval/pair_accuracy": (0.5,)}, "eval/pair_accuracy 0.500"),
+        ("eval/metric/absent", {}, "no eval/metric/absent"),
+    ],
+)
+def test_progress_shows_the_measure_that_is_compared(asked: str | None, measures: dict, said: str) -> None:
     console = Console(file=io.StringIO(), width=200)
-    outcome = RunOutcome((0.0,), {"eval/pass@1": (0.25,), "eval/reward": (0.75,)}, {"seconds": 1.0}, {})
+    known = {"eval/pass@1": (0.25,), "eval/reward": (0.75,), **measures}
     begun = start_trial(design().sources[0])
-    for measure in (None, "eval/reward"):
-        _teller(1, console, measure)(begun, outcome, True)
-    first, second = console.file.getvalue().splitlines()
-    assert "eval/pass@1 0.250" in first
-    assert "eval/reward 0.750" in second
+    _teller(1, console, asked)(begun, RunOutcome((0.0,), known, {"seconds": 1.0}, {}), True)
+    assert f": {said} (kept)" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("run.threads=2", "run.threads"),
+        ("run.trackers=tensorboard", "run.trackers"),
+        ("run.rollouts_every=1", "run.rollouts_every"),
+        ("run={threads: 2}", "run.threads"),
+        ("seed=3", "seed"),
+    ],
+)
+def test_a_setting_of_all_runs_that_none_would_have_is_refused(change: str, key: str) -> None:
+    with pytest.raises(InputError, match=f"{key} is overridden"):
+        designed("addition", "grpo,dr_grpo", changes=[change])
+
+
+def test_what_a_source_sets_and_no_run_has_is_told(tmp_path: Path) -> None:
+    sources = (source_of("addition", (*SMALL, "run.threads=3", "run.trackers=tensorboard")),)
+    told = str(preview(replace(design(), sources=sources), Store(tmp_path, 2)))
+    assert 'note on addition: run.threads = 3, run.trackers = ["tensorboard"] is not used' in told
+    assert "is not used" not in str(preview(design(), Store(tmp_path, 2)))
 
 
 def test_a_further_method_makes_only_what_is_missing(tmp_path: Path) -> None:

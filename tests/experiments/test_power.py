@@ -87,6 +87,50 @@ def test_the_spread_of_rewards_is_parted():
     assert spread.of_difference(4, shared=False) == pytest.approx(199.0)
 
 
+def test_the_spread_of_several_pilots_is_theirs_together_and_not_that_of_their_means():
+    """By hand: variances within 1/2 and 1/8, between 2 - 1/4 and 0 - 1/16; weights 1 and 2 (groups less one)."""
+    first = [np.array([0.0, 1.0]), np.array([2.0, 3.0])]
+    second = [np.array([10.0, 10.5])] * 3
+    found = Spread.pooled([first, second])
+    assert found.within == pytest.approx((0.5 + 2 * 0.125) / 3)
+    assert found.between == pytest.approx((1.75 - 2 * 0.0625) / 3)
+    assert Spread.pooled([second, first]) == found
+    assert Spread.pooled([first]) == Spread.of(first)
+
+
+def test_numbers_beyond_counting_are_none_or_refused():
+    assert prompts_needed(1.0, 1e-200) is None
+    assert prompts_needed(1e300, 1e-9) is None
+    assert seeds_needed(1e200, 1e-200) is None
+    with pytest.raises(InputError, match=r"rewards of the pilot up to 1e\+200.*Scale the reward down"):
+        Spread.of([np.array([1e200, -1e200])] * 2)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_repeated_experiments_have_the_power_that_a_pilot_promised(shared: bool):
+    """Of 40 pilots each, 100 experiments with as many prompts as it asks for; the difference is real."""
+    rng, difference, shown = np.random.default_rng(0), 0.1, []
+    for _ in range(40):
+        pilot = [(rng.random(8) < p).astype(float) for p in rng.beta(2, 2, 100)]
+        n = prompts_needed(Spread.of(pilot).of_difference(1, shared=shared), difference)
+        p_tn = rng.beta(2, 2, (100, n)) * (1 - difference)
+        q_tn = (p_tn if shared else rng.beta(2, 2, (100, n)) * (1 - difference)) + difference
+        gap_tn = (rng.random((100, n)) < q_tn).astype(float) - (rng.random((100, n)) < p_tn)
+        t = gap_tn.mean(1) / (gap_tn.std(1, ddof=1) / math.sqrt(n))
+        shown.append((np.abs(t) > 1.96).mean())
+    assert np.mean(shown) == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (0.2, 0.2), (0.05, 2.0)])
+def test_the_interval_of_teaching_groups_holds_the_true_share(alpha: float, beta: float):
+    rng, held = np.random.default_rng(1), []
+    both = [math.prod((one + i) / (alpha + beta + i) for i in range(8)) for one in (alpha, beta)]
+    for _ in range(200):
+        _, low, high = teaching([(rng.random(8) < p).astype(float) for p in rng.beta(alpha, beta, 50)], 8)
+        held.append(low <= 1 - sum(both) <= high)
+    assert np.mean(held) >= 0.93
+
+
 def test_prompts_are_those_of_the_textbook():
     assert prompts_needed(0.5, 0.1) == 393  # (1.95996 + 0.84162)² = 7.8489 times 50 is 392.4
     assert smallest_difference(0.5, 393) == pytest.approx(0.1, abs=1e-4)
@@ -168,9 +212,21 @@ def test_a_method_that_samples_until_groups_differ_needs_more_tokens(tmp_path):
     assert tokens(few) == (pytest.approx(2 * whole, abs=2), 2.0)
 
 
+def test_the_order_of_pilots_changes_nothing(runs):
+    """They have unlike rewards; the first one counted alone."""
+    path = runs[1] / "rollouts" / "step-000003.parquet"
+    rows = pq.read_table(path).to_pylist()
+    wider = [{**row, "reward": None if row["reward"] is None else 3 * row["reward"]} for row in rows]
+    pq.write_table(pa.Table.from_pylist(wider, schema=pq.read_table(path).schema), path)
+    found = [power_data(load_config("addition"), order, 0.1) for order in (runs, runs[::-1])]
+    assert found[0]["tokens_per_run"] == found[1]["tokens_per_run"]
+    for name in ("prompts", "smallest_difference"):
+        assert found[0][name] == found[1][name] != power_data(load_config("addition"), runs[:1], 0.1)[name]
+
+
 def test_equal_rewards_and_equal_ends_tell_nothing(runs, monkeypatch):
     """They have no spread, which is no reason to believe that two prompts or two seeds would do."""
-    monkeypatch.setattr("grouprl.experiments.power.Spread.of", lambda _: Spread(0.0, 0.0, 0.0))
+    monkeypatch.setattr("grouprl.experiments.power.Spread.pooled", lambda _: Spread(0.0, 0.0, 0.0))
     monkeypatch.setattr("grouprl.experiments.pilot.finals", lambda _: ("eval/reward", [0.0, 0.0]))
     options = ["plan", "addition", *(part for run in runs for part in ("--power", str(run)))]
     done = CliRunner().invoke(app, options, env={"COLUMNS": "160"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -61,6 +62,39 @@ def test_curves_show_themselves_with_the_words_of_the_glossary(folder: Path) -> 
         grouprl.load_run(folder).curves("entropi")
     with pytest.raises(grouprl.InputError, match="a curve is of a metric"):
         grouprl.load_run(folder).curves()
+
+
+def test_a_run_that_has_just_begun_has_no_records_yet(folder: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(folder / "config.yaml", begun)
+    run = grouprl.load_run(begun)
+    assert not run.finished
+    assert len(run.metrics()) == 0
+    with pytest.raises(grouprl.InputError, match="no values of .* There are none"):
+        run.curves("reward_mean")
+
+
+def test_wrong_curves_are_refused_in_words(folder: Path) -> None:
+    run = grouprl.load_run(folder)
+    with pytest.raises(grouprl.InputError, match=r"phase='trian'.*one of train, eval"):
+        run.curves("reward_mean", phase="trian")
+    with pytest.raises(grouprl.InputError, match="Name each by itself"):
+        run.curves(["reward_mean"])
+    with pytest.raises(grouprl.InputError, match="no values of 'phase'") as refused:
+        run.curves("phase")
+    assert "Did you mean 'phase'" not in str(refused.value)
+
+
+def test_damaged_files_are_named(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "damaged"
+    shutil.copytree(folder, place)
+    for name in ("summary.json", "health.json", "rollouts/step-000002.parquet"):
+        (place / name).write_bytes((place / name).read_bytes()[:1])
+    run = grouprl.load_run(place)
+    for look, name in ((lambda: run.summary, "summary"), (lambda: run.findings, "health"), (run.rollouts, "step-0+2")):
+        with pytest.raises(grouprl.InputError, match=f"{name}.* cannot be read"):
+            look()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     from grouprl.experiments.power import Spread, prompts_needed, seeds_needed, smallest_difference
 
     firsts, lasts = [pilot_of(run) for run in runs], [pilot_of(run, last=True) for run in runs]
-    spread, samples, prompts = Spread.of(lasts[0].rewards), config.eval.samples, config.eval.final_prompts
+    spread = Spread.pooled([each.rewards for each in lasts])
+    samples, prompts = config.eval.samples, config.eval.final_prompts
     least, most = (spread.of_difference(samples, shared=shared) for shared in (True, False))
     measure, values = finals(runs)
     deviation = _deviation(values)
@@ -65,8 +66,9 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     pilots = [(run, pilot) for run, first, last in zip(runs, firsts, lasts, strict=True) for pilot in (first, last)]
     unique = [each for i, each in enumerate(pilots) if i % 2 == 0 or each[1].steps != pilots[i - 1][1].steps]
     held = [(run, each) for run, last in zip(runs, lasts, strict=True) for each in held_against(run, last, samples)]
-    rounds = _rounds(config, lasts[0])
-    sampled = config.steps * config.batch.prompts * config.batch.group_size * lasts[0].tokens * (rounds or 1.0)
+    rounds = _rounds(config, lasts)
+    tokens = sum(each.tokens for each in lasts) / len(lasts)
+    sampled = config.steps * config.batch.prompts * config.batch.group_size * tokens * (rounds or 1.0)
     return {
         "difference": difference,
         "pilots": [_pilot(run, pilot, config.batch.group_size, config.batch.prompts) for run, pilot in unique],
@@ -88,15 +90,21 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     }
 
 
-def _rounds(config: Config, pilot: Pilot) -> float | None:
-    """Return how often over a method samples its prompts until their groups differ; None if it does not."""
+def _rounds(config: Config, pilots: Sequence[Pilot]) -> float | None:
+    """Return how often over a method samples its prompts until their groups differ; None if it does not.
+
+    By the mean share of groups that differ, of the pilots that tell one.
+    """
     from grouprl.orchestrator.resolve import resolve
 
     refill = resolve(config).method.refill
-    share = pilot.teaching(config.batch.group_size) if refill is not None else None
-    if refill is None or share is None:
+    if refill is None:
         return None
-    return min(float(refill.max_rounds), 1 / share[0]) if share[0] > 0 else float(refill.max_rounds)
+    known = [share[0] for each in pilots if (share := each.teaching(config.batch.group_size)) is not None]
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    return min(float(refill.max_rounds), 1 / mean) if mean > 0 else float(refill.max_rounds)
 
 
 def _deviation(values: Sequence[float]) -> float | None:
@@ -162,9 +170,9 @@ def _prompts(found: JsonObject) -> Iterator[tuple[str, str]]:
     if found["prompts"] is None:
         yield "prompts", "not known, as all rewards of the pilot are equal: give --power a run with some of each"
         return
-    low, high = found["prompts"]
-    each = found["completions_per_prompt"]
-    yield "prompts", f"{low:,} to {high:,} held-out ones, {each} completion{'s' * (each != 1)} of each"
+    low, high = ("more than a billion" if n is None else f"{n:,}" for n in found["prompts"])
+    each, ends = found["completions_per_prompt"], low if low == high else f"{low} to {high}"
+    yield "prompts", f"{ends} held-out ones, {each} completion{'s' * (each != 1)} of each"
     yield "", "(fewest if two policies find the same prompts hard, most if that has nothing in common)"
     low, high = found["smallest_difference"]
     yield "", f"the configured {found['evaluated_prompts']:,} show {low:.3f} to {high:.3f}"

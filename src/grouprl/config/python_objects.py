@@ -82,6 +82,8 @@ def reference(found: object) -> str:
     Raises:
         InputError: it has no name at the top of a file.
     """
+    if inspect.ismethod(found) and isinstance(found.__self__, type):  # each look at a class makes it anew
+        return f"{reference(found.__self__)}.{found.__name__}"
     for module in _candidates(found):
         if name := _name_in(module, found):
             return f"{_place(module, found)}:{name}"

@@ -21,9 +21,10 @@ from grouprl.experiments.compare import run_comparison, source_of
 from grouprl.experiments.design import Comparison, Trial
 from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
-from grouprl.experiments.result import ComparisonResult
+from grouprl.experiments.result import ComparisonResult, measure_of
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.schedule import Store, Tell, TrialPlace, local_process
+from grouprl.experiments.terms import refuse_overridden
 from grouprl.experiments.writing import write_result
 from grouprl.methods.compose import Resolved
 from grouprl.processes.usage import core_count
@@ -64,6 +65,7 @@ def designed(
         InputError: a source does not exist, methods or sweeps cannot be read, or there is nothing to compare.
     """
     several = [sources] if isinstance(sources, str | Path | Mapping | Config) else list(sources)
+    refuse_overridden(changes)
     found = tuple(source_of(each, changes) for each in several)
     names = [source.name for source in found]
     if len(set(names)) < len(names):
@@ -219,18 +221,23 @@ def _sequence(argument: str, given: object) -> None:
 
 
 def _teller(runs: int, console: Console, measure: str | None) -> Tell:
-    """Return a function that says of each run what it came to by the measure asked for, or by the usual one."""
+    """Return a function that says of each run what it came to by the measure that is compared."""
     told = 0
-    usual = ("eval/pair_accuracy", "eval/pass@1", "eval/reward")
-    names = usual if measure is None else (measure, *usual)
 
     def tell(trial: Trial, outcome: RunOutcome, known: bool) -> None:
         nonlocal told
         told += 1
-        name = next((n for n in names if n in outcome.measures), "")
-        value = f"{name} {outcome.final(name):.3f}" if name else ""
-        came = f"failed: {outcome.error}" if outcome.error else value
+        came = f"failed: {outcome.error}" if outcome.error else _came_to(outcome, measure)
         how = "kept" if known else f"{outcome.costs['seconds']:.0f} s of steps"
         console.print(f"[{told}/{runs}] {trial.words}: {came} ({how})", markup=False, highlight=False)
 
     return tell
+
+
+def _came_to(outcome: RunOutcome, asked: str | None) -> str:
+    """Return the measure that is compared, and its last value in a run that has it."""
+    try:
+        name = measure_of([outcome], asked)
+        return f"{name} {outcome.final(name):.3f}"
+    except InputError:  # said when all runs are made, of all of them
+        return f"no {asked or 'measure'}"

@@ -27,6 +27,7 @@ from grouprl.rollout.engines import configured_engine, opened_engine
 from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.tasks import Task, load_task
 from grouprl.training.export import load_trained
+from grouprl.training.own_state import own_state
 from grouprl.view.runfiles import is_graded
 
 
@@ -69,18 +70,18 @@ def evaluate(
         InputError: there is no such run or model, or the numbers do not fit.
     """
     given = cast("str | JsonObject | None", without_object("task", task))
-    subject = subject_of(str(source), given, checkpoint, device, engine)
-    return evaluated(
-        subject,
-        prompts=prompts,
-        samples=samples,
-        k=k,
-        greedy=greedy,
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
-        reward=reward if isinstance(reward, str | None) else reference(reward),
-        seed=seed,
-    )[0]
+    with own_state("grouprl.evaluate"):
+        return evaluated(
+            subject_of(str(source), given, checkpoint, device, engine),
+            prompts=prompts,
+            samples=samples,
+            k=k,
+            greedy=greedy,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            reward=reward if isinstance(reward, str | None) else reference(reward),
+            seed=seed,
+        )[0]
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,9 @@ def gradient_noise(folder: Path) -> GradientNoise:
     """Measure the gradients of the groups of a run's last stored step, with the policy that it has now.
 
     A group's gradient is that of -Σ A·log π over its trained tokens, with the stored advantages and divided by the mean
-    number of tokens of a group: GRPO's first update, before clips, weights of tokens and regularisers.
+    number of tokens of a group: GRPO's first update, before clips, weights of tokens and regularisers. Groups that the
+    method dropped are not among them; groups of equal rewards that it kept count, without a gradient. So of DAPO, which
+    samples until groups differ, the noise is that of groups that teach.
 
     Raises:
         InputError: it is not a run of a language model, or stores no advantages.

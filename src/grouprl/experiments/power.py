@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 Z80 = 0.8416212335729143
 """The 80 % point of the normal distribution: a difference is then missed once in five times."""
 MOST_SEEDS = 10_000
+MOST_PROMPTS = 1_000_000_000
 
 
 def teaching(rewards: Sequence[Floats], size: int) -> Estimate:
@@ -86,16 +87,22 @@ class Spread:
         """Return the spread in groups of at least two (analysis of variance; groups may differ in size).
 
         Raises:
-            InputError: there are fewer than two groups, or one has a single completion.
+            InputError: there are fewer than two groups, one has a single completion, or rewards are too large.
         """
-        if len(rewards) < 2 or any(len(group) < 2 for group in rewards):
-            raise InputError(
-                "a pilot of one group, or with a group of one", "a spread needs at least two groups of two"
-            )
-        means, n = np.array([group.mean() for group in rewards]), np.array([len(group) for group in rewards], float)
-        within_q = np.array([group.var(ddof=1) for group in rewards])
-        between = max(0.0, float(means.var(ddof=1) - (within_q / n).mean()))
-        return cls(float(means.mean()), between, float(within_q.mean()))
+        return cls.pooled([rewards])
+
+    @classmethod
+    def pooled(cls, pilots: Sequence[Sequence[Floats]]) -> Spread:
+        """Return the spread within several pilots: their variances' mean, weighted by degrees of freedom.
+
+        The mean rewards of pilots may differ, as runs do; that is no spread of prompts.
+
+        Raises:
+            InputError: as `of`, for any of them.
+        """
+        parts, weight_p = list(map(_parts, pilots)), np.array([len(rewards) - 1.0 for rewards in pilots])
+        mean, between, within = np.average(np.array(parts), axis=0, weights=weight_p)
+        return cls(float(mean), max(0.0, float(between)), float(within))
 
     def half_width(self, prompts: int, completions: int) -> float:
         """Return half the width of the 95 % interval of a mean over held-out prompts, `completions` of each."""
@@ -110,15 +117,32 @@ class Spread:
         return 2 * (self.within / completions + (0.0 if shared else self.between))
 
 
-def prompts_needed(variance: float, difference: float) -> int:
+def _parts(rewards: Sequence[Floats]) -> tuple[float, float, float]:
+    """Return the mean of a pilot's rewards, the variance between groups, without bias, and that within."""
+    if len(rewards) < 2 or any(len(group) < 2 for group in rewards):
+        raise InputError("a pilot of one group, or with a group of one", "a spread needs at least two groups of two")
+    with np.errstate(over="ignore", invalid="ignore"):
+        means, n = np.array([group.mean() for group in rewards]), np.array([len(group) for group in rewards], float)
+        within_q = np.array([group.var(ddof=1) for group in rewards])
+        found = float(means.mean()), float(means.var(ddof=1) - (within_q / n).mean()), float(within_q.mean())
+    if not np.isfinite(found).all():
+        largest = max(float(np.abs(group).max()) for group in rewards)
+        raise InputError(
+            f"rewards of the pilot up to {largest:g}", "their squares are numbers", "Scale the reward down"
+        )
+    return found
+
+
+def prompts_needed(variance: float, difference: float) -> int | None:
     """Return the prompts that show a difference in 80 % of cases, at 5 % two-sided.
 
-    The smallest number of at least (z.975 + z.8)²·variance/difference².
+    The smallest number of at least (z.975 + z.8)²·variance/difference²; None if it is above `MOST_PROMPTS`.
 
     Raises:
         InputError: the difference is not above 0.
     """
-    return max(2, math.ceil((Z95 + Z80) ** 2 * variance / _positive(difference) ** 2))
+    root = (Z95 + Z80) * math.sqrt(variance) / _positive(difference)
+    return None if root > math.sqrt(MOST_PROMPTS) else max(2, math.ceil(root**2))
 
 
 def smallest_difference(variance: float, prompts: int) -> float:
@@ -136,7 +160,10 @@ def seeds_needed(deviation: float, difference: float) -> int | None:
     Raises:
         InputError: the difference is not above 0.
     """
-    ratio = 2 * (deviation / _positive(difference)) ** 2
+    root = deviation / _positive(difference)
+    if root > MOST_SEEDS:
+        return None
+    ratio = 2 * root**2
     return next((n for n in range(2, MOST_SEEDS) if n >= (t_quantile(n - 1) + Z80) ** 2 * ratio), None)
 
 

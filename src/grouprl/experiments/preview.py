@@ -15,7 +15,7 @@ from grouprl.core.finding import Finding
 from grouprl.experiments.budget import MOST_STEPS, WORDS
 from grouprl.experiments.design import Arm, Comparison, Ground, start_trial
 from grouprl.experiments.schedule import Store
-from grouprl.experiments.terms import refuse_other_terms
+from grouprl.experiments.terms import overridden, refuse_other_terms
 from grouprl.plan.plan import Plan, plan
 
 START_SECONDS = 12.0
@@ -127,6 +127,8 @@ def _lines(design: Comparison, store: Store) -> Iterator[str]:
         config, known = source.config(), store.known(start_trial(source)) is not None
         warm = f"{config.warmup.steps} steps of warm-up" if config.warmup.steps else "its model as it is"
         yield f"{source.name}: all start from {warm}, one for all{' (kept already)' if known else ''}"
+        if own := overridden(source):
+            yield f"note on {source.name}: {', '.join(own)} is not used, as a comparison sets it for every run"
     yield f"budget: {_budget(design)}"
     for source in design.sources:
         where = f" on {source.name}" * (len(design.sources) > 1)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
+from grouprl.config.sections import Run
 from grouprl.core.errors import InputError
 from grouprl.experiments.arms import Arm
 from grouprl.experiments.budget import Budget
 from grouprl.experiments.design import Ground
 
 SOURCE = "Change it for all with --set, or make a comparison of each"
+SEEDS = ("every arm has the seeds 0, 1, …", "Ask for more with --seeds")
+OWN = {"run.threads": 1, "run.check_model": False, "run.folder": None, "run.trackers": [], "run.rollouts_every": 0}
+"""Settings of a run that a comparison sets itself, and the values that it gives them."""
 TERMS: Mapping[str, tuple[str, str]] = {
-    "seed": ("every arm has the seeds 0, 1, …", "Ask for more with --seeds"),
+    "seed": SEEDS,
     "steps": ("every arm has the same budget", "Give it with --budget"),
     "task": ("every arm has the same prompts", "Name several tasks as sources"),
     "eval": ("every arm is measured alike", SOURCE),
     "warmup": ("every arm starts from the same warm-up", SOURCE),
     "model.name": ("every arm starts from the same model", SOURCE),
-    **dict.fromkeys(
-        ("run.threads", "run.check_model", "run.folder", "run.trackers", "run.rollouts_every"),
-        ("a comparison sets it for every run", "Leave it out"),
-    ),
+    **dict.fromkeys(OWN, ("a comparison sets it for every run", "Leave it out")),
 }
 """The rule and the remedy by setting."""
 SIZES = ("model.tiny", "model.settings")
@@ -30,6 +32,30 @@ SCHEDULE = (
     "without a known last step the learning rate stays constant",
     "Use --budget steps, or set it for all with --set",
 )
+
+
+def refuse_overridden(changes: Sequence[str]) -> None:
+    """Refuse changes of every run that no run would have, as the comparison overrides them.
+
+    Raises:
+        InputError: it names the change, the rule and the remedy.
+    """
+    for change in changes:
+        key = change.partition("=")[0]
+        if hit := next((own for own in ("seed", *OWN) if own == key or own.startswith(f"{key}.")), None):
+            rule, remedy = TERMS[hit]
+            raise InputError(f"--set {change}: {hit} is overridden", rule, remedy)
+
+
+def overridden(source: Ground) -> list[str]:
+    """Return the settings of a source that a comparison overrides, as `key = value`."""
+    given, usual = source.config().model_dump(mode="json"), Run().model_dump(mode="json")
+    found = {own: _at(given, own) for own in OWN}
+    return [
+        f"{own} = {json.dumps(value)}"
+        for own, value in found.items()
+        if value not in (usual[own.partition(".")[2]], OWN[own])
+    ]
 
 
 def terms(source: Ground, budget: Budget) -> dict[str, tuple[str, str]]:

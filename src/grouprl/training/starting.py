@@ -96,6 +96,7 @@ def train(
         chosen = choose_config(source if isinstance(source, Config) else parse_config(source), changes, place, resume)
     from grouprl.core.terminal import Terminal
     from grouprl.training.loop import train as train_config
+    from grouprl.training.own_state import own_state
     from grouprl.view.loaded_run import load_run
 
     console = console or Terminal()
@@ -104,7 +105,7 @@ def train(
     if (placed := placed_config(chosen)) is not None:
         _train_by_learners(placed, chosen, callbacks, engine, accept_changes, console.quiet)
         return load_run(chosen.place())
-    with leading_ranks():
+    with own_state("grouprl.train"), leading_ranks():
         made = train_config(
             chosen.config,
             folder=chosen.folder,

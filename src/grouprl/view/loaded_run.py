@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,13 +65,13 @@ class LoadedRun:
     @property
     def summary(self) -> JsonObject:
         """The result of a run that has ended; {} of one that has not."""
-        found: JsonObject = json.loads(self._run.summary.read_bytes()) if self._run.summary.is_file() else {}
+        found: JsonObject = _stored(self._run.summary, {})
         return found
 
     @property
     def findings(self) -> list[JsonObject]:
         """The health report's findings."""
-        found: list[JsonObject] = json.loads(self._run.health.read_bytes()) if self._run.health.is_file() else []
+        found: list[JsonObject] = _stored(self._run.health, [])
         return found
 
     def metrics(self, phase: str | None = None) -> pandas.DataFrame | pa.Table:
@@ -83,11 +83,7 @@ class LoadedRun:
         Raises:
             InputError: there is no such phase.
         """
-        records = read_records(self._run.metrics) if self._run.metrics.is_file() else []
-        known = (*PHASES, *dict.fromkeys(str(record.get("phase")) for record in records))
-        if phase is not None and phase not in known:
-            raise InputError(f"phase={shortened(phase)}", f"it is one of {', '.join(PHASES)}, or None for all")
-        wanted = [record for record in records if phase in (None, record.get("phase"))]
+        wanted = self._records(phase)
         names = dict.fromkeys(name for record in wanted for name in record)
         return _table(pa.table({name: [record.get(name) for record in wanted] for name in names}))
 
@@ -111,7 +107,7 @@ class LoadedRun:
                 "run.rollouts_every sets which steps are stored",
                 f"Stored: {min(stored)} to {max(stored)}" if stored else "",
             )
-        return _table(pa.concat_tables([pq.read_table(path) for path in wanted], promote_options="permissive"))
+        return _table(pa.concat_tables(list(map(_rows_of, wanted)), promote_options="permissive"))
 
     def curves(self, *names: str, phase: str = "train") -> ShownCurves:
         """Return curves of metrics over the steps, which a notebook shows with the glossary's line of each.
@@ -121,20 +117,34 @@ class LoadedRun:
             phase: of which records: `train`, `eval`, `warmup` or `pretraining`.
 
         Raises:
-            InputError: no metric is named, or one has no finite value in these records.
+            InputError: no metric is named, one has no finite value in these records, or there is no such phase.
         """
-        if not names:
-            raise InputError("curves() without names", "a curve is of a metric", "Name some: curves('reward_mean')")
-        records = [r for r in read_records(self._run.metrics) if r.get("phase") == phase]
+        if not names or not all(isinstance(name, str) for name in names):
+            given = ", ".join(map(shortened, names))
+            rule, remedy = "a curve is of a metric", "Name each by itself: curves('reward_mean', 'entropy')"
+            raise InputError(f"curves({given})" + " without names" * (not names), rule, remedy)
+        records = self._records(phase)
         figures = {name: _figure(name, records) for name in names}
         if missing := [name for name, figure in figures.items() if not figure]:
-            known = sorted({name for record in records for name in record})
+            known = sorted({name for record in records for name, value in record.items() if _is_number(value)})
             raise InputError(
                 f"no values of '{missing[0]}' in the {phase} records of {self.folder}",
                 "only what was recorded can be drawn",
                 suggest(missing[0], known) or f"Recorded: {', '.join(known)}",
             )
         return ShownCurves(figures)
+
+    def _records(self, phase: str | None) -> list[dict[str, object]]:
+        """Return the records of a phase, or all; there are none before the first step.
+
+        Raises:
+            InputError: there is no such phase.
+        """
+        records = read_records(self._run.metrics) if self._run.metrics.is_file() else []
+        known = (*PHASES, *dict.fromkeys(str(record.get("phase")) for record in records))
+        if phase is not None and phase not in known:
+            raise InputError(f"phase={shortened(phase)}", f"it is one of {', '.join(PHASES)}, or None for all")
+        return [record for record in records if phase in (None, record.get("phase"))]
 
     def _repr_html_(self) -> str:
         """Return the report in a frame of its own, which nothing of the notebook reaches."""
@@ -156,9 +166,37 @@ class ShownCurves:
         return framed(whole_page(", ".join(self.figures), "", "".join(self.figures.values())))
 
 
+def _stored(path: Path, otherwise: Any) -> Any:
+    """Return what a JSON file of a run holds, or `otherwise` if there is none.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    try:
+        return json.loads(path.read_bytes()) if path.is_file() else otherwise
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _rows_of(path: Path) -> pa.Table:
+    """Return the rows of a stored step. Raises InputError: the file is damaged."""
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} cannot be read: {error}", "a run writes it whole", "Remove it, or copy the run again")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _figure(name: str, records: Sequence[Mapping[str, object]]) -> str:
     """Return the figure of a metric over the steps; "" if it has no finite value."""
-    points = [(r["step"], r[name]) for r in records if isinstance(r.get(name), int | float) and "step" in r]
+    points = [(r["step"], r[name]) for r in records if _is_number(r.get(name)) and "step" in r]
     try:
         about = lookup(name)
     except InputError:  # of a part that this version does not know
