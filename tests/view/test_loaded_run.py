@@ -71,7 +71,7 @@ def test_a_run_that_has_just_begun_has_no_records_yet(folder: Path, tmp_path: Pa
     run = grouprl.load_run(begun)
     assert not run.finished
     assert len(run.metrics()) == 0
-    with pytest.raises(grouprl.InputError, match="no values of .* There are none"):
+    with pytest.raises(grouprl.InputError, match=r"no values of .* There are none"):
         run.curves("reward_mean")
 
 

@@ -22,12 +22,12 @@ from grouprl.orchestrator.reward import opened_reward
 from grouprl.policy import load_policy
 from grouprl.policy.language.hub import folder_meant
 from grouprl.policy.language.models_of import acting_for
+from grouprl.policy.own_state import own_state
 from grouprl.protocols import Trainable
 from grouprl.rollout.engines import configured_engine, opened_engine
 from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.tasks import Task, load_task
 from grouprl.training.export import load_trained
-from grouprl.training.own_state import own_state
 from grouprl.view.runfiles import is_graded
 
 

@@ -13,7 +13,13 @@ from grouprl.experiments.design import Ground
 
 SOURCE = "Change it for all with --set, or make a comparison of each"
 SEEDS = ("every arm has the seeds 0, 1, …", "Ask for more with --seeds")
-OWN = {"run.threads": 1, "run.check_model": False, "run.folder": None, "run.trackers": [], "run.rollouts_every": 0}
+OWN: Mapping[str, object] = {
+    "run.threads": 1,
+    "run.check_model": False,
+    "run.folder": None,
+    "run.trackers": [],
+    "run.rollouts_every": 0,
+}
 """Settings of a run that a comparison sets itself, and the values that it gives them."""
 TERMS: Mapping[str, tuple[str, str]] = {
     "seed": SEEDS,

@@ -95,8 +95,8 @@ def train(
     else:
         chosen = choose_config(source if isinstance(source, Config) else parse_config(source), changes, place, resume)
     from grouprl.core.terminal import Terminal
+    from grouprl.policy.own_state import own_state
     from grouprl.training.loop import train as train_config
-    from grouprl.training.own_state import own_state
     from grouprl.view.loaded_run import load_run
 
     console = console or Terminal()

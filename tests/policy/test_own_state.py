@@ -12,7 +12,7 @@ from rich.console import Console
 
 import grouprl
 from grouprl.core.errors import InputError
-from grouprl.training.own_state import own_state
+from grouprl.policy.own_state import own_state
 
 SETTINGS = {
     "task": {"name": "reverse", "length": 2},
