@@ -79,7 +79,7 @@ def test_a_file_is_found_beside_the_configuration_that_names_it(tmp_path: Path) 
         ("DIMENSION : 4", "DIMENSION : 5", "Node 5 is absent"),
         ("DIMENSION : 4", "DIMENSION : 99999999999", "Node 5 is absent"),
         ("DIMENSION : 4", "DIMENSION : 3", "Node 4 is above DIMENSION"),
-        ("3 10 10", "3 1e200 10", "no finite number"),
+        ("3 10 10", "3 1e200 10", "not a finite number"),
         ("3 10 10", "2 10 10", "Node 2 is there twice"),
         ("4 2\nDEPOT", "DEPOT", "3 lines in DEMAND_SECTION.*Node 4 is absent"),
         ("3 2\n", "3 9\n", "demand 9 of node 3"),
@@ -148,10 +148,10 @@ def test_distances_are_those_of_tsplib() -> None:
         ("Cost nothing\n", "no line 'Cost NUMBER'"),
         ("Cost -4\n", "no line 'Cost NUMBER'"),
         ("Route #1: 1 2\nRoute #2: 3\nCost 53.9\n", "says Cost 53.9, and its routes cost 54"),
-        ("Route #1: 1 2 3\nCost 40\n", "no solution.*node 3"),
+        ("Route #1: 1 2 3\nCost 40\n", "not a solution.*node 3"),
         ("Route #1: 1 2\nCost 34\n", "not a whole solution"),
-        ("Route #1: 1 9\nCost 34\n", "no solution"),
-        ("Route #1: a b\nCost 34\n", "no solution"),
+        ("Route #1: 1 9\nCost 34\n", "not a solution"),
+        ("Route #1: a b\nCost 34\n", "not a solution"),
     ],
 )
 def test_solutions_that_are_none_are_told(tmp_path: Path, solution: str, said: str) -> None:

@@ -91,7 +91,7 @@ def test_what_is_seen_are_walls_near_by_the_way_to_the_goal_and_the_time() -> No
 
 
 def test_settings_without_a_level_are_refused() -> None:
-    with pytest.raises(InputError, match="two cells"):
+    with pytest.raises(InputError, match="at least 2 cells"):
         WalledGrid(side=1)
     with pytest.raises(InputError, match="below 1"):
         WalledGrid(walls=1.0)
