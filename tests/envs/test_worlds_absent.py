@@ -29,5 +29,5 @@ def test_versions_of_verifiers_that_are_not_supported_are_refused(monkeypatch):
     with pytest.raises(MissingExtra, match=r"pip install 'grouprl\[verifiers\]'"):
         load_task("verifiers:anything-at-all")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.1.9.post3")
-    with pytest.raises(InputError, match=r"verifiers 0.1.9.post3 is installed. it is 0.1.14 or newer"):
+    with pytest.raises(InputError, match=r"verifiers 0.1.9.post3 is installed. 0.1.14 or newer is needed"):
         load_task("verifiers:anything-at-all")

@@ -457,7 +457,7 @@ def test_what_starts_a_server(policy: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(policy: Tiny) -> None:
-    with pytest.raises(InputError, match=r"sampling.sglang.command = '/nowhere/sglang'(.|\n)*SGLang lives in"):
+    with pytest.raises(InputError, match=r"sampling.sglang.command = '/nowhere/sglang'(.|\n)*SGLang is installed in"):
         SglangEngine(policy, Sglang(command=("/nowhere/sglang",)))
 
 
