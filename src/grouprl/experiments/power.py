@@ -95,7 +95,7 @@ class Spread:
     def pooled(cls, pilots: Sequence[Sequence[Floats]]) -> Spread:
         """Return the spread within several pilots: their variances' mean, weighted by degrees of freedom.
 
-        The mean rewards of pilots may differ, as runs do; that is no spread of prompts.
+        The mean rewards of pilots may differ, as runs do; that is not a spread of prompts.
 
         Raises:
             InputError: as `of`, for any of them.

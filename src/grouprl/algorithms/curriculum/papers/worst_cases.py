@@ -40,7 +40,7 @@ class Adversary(Chooser):
         return mean
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if there is one case, or that prompts are no settings of an environment."""
+        """Say that the part has no effect if there is one case, or that prompts are not settings of an environment."""
         if run.examples == 1:
             return [f"{self.name} has no effect: there is one prompt"]
         alone = (
