@@ -72,7 +72,7 @@ def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
     if len(found) < 2:
         raise InputError(
             f"{folder} stores fewer than two groups with rewards",
-            "a pilot is made of groups of two completions at least",
+            "a pilot is made of groups of at least two completions",
             "Store some: --set run.rollouts_every=1, with batch.group_size above 1",
         )
     return Pilot((min(steps), max(steps)), tuple(found), float(np.mean(tokens)))
