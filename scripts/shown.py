@@ -34,7 +34,6 @@ WHY = {
 ON_PAGES = {
     **dict.fromkeys(("echo", "search_r2", "retroformer"), "docs/reviews.md"),
     **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), "docs/async.md"),
-    "dec_dpo": "docs/teams.md",
     "rae": "docs/adapters.md",
 }
 """Where runs are told of in words and tables that no record is behind."""

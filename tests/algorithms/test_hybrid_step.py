@@ -235,5 +235,5 @@ def test_it_says_where_it_cannot_work() -> None:
         reward_b=torch.zeros(1),
         inputs=ArrayInputs.of([np.zeros((1, 3), np.float32)], [[0]], legal_bta=[np.ones((1, 2), bool)]),
     )
-    with pytest.raises(InputError, match="without masks"):
+    with pytest.raises(InputError, match="without a mask"):
         list(HybridStep(stored=BOTH)(Learner(actor, None, method("hnpg"), context=Context()), wide))  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_it_repeats_itself_and_what_cannot_be_looked_at_is_told() -> None:
         effective_horizon(lambda: DeliveryFleet(2, 1), HERE, best=0.0, turns=4)
     with pytest.raises(InputError, match="Raise best"):
         effective_horizon(Arms, HERE, best=0.5, turns=1)
-    with pytest.raises(InputError, match="1 at least"):
+    with pytest.raises(InputError, match="at least 1"):
         effective_horizon(Arms, HERE, best=1.0, turns=0)
 
 

@@ -392,8 +392,10 @@ def only_needed(case: Case, method: Method, without: str = "") -> Case:
     return dataclasses.replace(case, batch=case.batch.replace(**changes))
 
 
-KNOWN_WITHOUT = ("keys.mismatched", "past.score_mean")
-"""Fields that a run gives and that plain tensors may lack: no row is mismatched, no step was before."""
+KNOWN_WITHOUT = ("keys.mismatched", "past.score_mean", "rewards.#best")
+"""Fields that a run gives and that plain tensors may lack: no row is mismatched, no step was before, no prompt is
+chosen.
+"""
 
 
 @pytest.mark.filterwarnings("ignore:no completion stands after another prompt")

@@ -296,6 +296,8 @@ def test_run_facts():
         kinds={"level": 1, "answer": 27},
         variants=2,
         alphabet=addition.alphabet,
+        vectors=False,
+        cases=1,
     )
     few = facts_of(parse_config({"data": {"prompts": 7}}), compose("grpo").method, 16, addition)
     assert few.examples == 7
