@@ -201,8 +201,11 @@ def _copied(value: object) -> object:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the configuration with relative paths made absolute; the same object if there are none."""
-    data = config.model_dump(mode="json")
+    """Return the configuration with relative paths made absolute; the same object if there are none.
+
+    What was not set stays so: notes on settings without an effect are of those that somebody set.
+    """
+    data = config.model_dump(mode="json", exclude_unset=True)
     found = absolute_paths(data, Path.cwd())
     return config if found == data else parse_config(found)
 
