@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clamps import with_slope
 from grouprl.algorithms.critic.implicit_values import above
 from grouprl.algorithms.link.link import Hinge
 from grouprl.algorithms.objective.objective import Clipped, clipped
@@ -42,9 +43,13 @@ def test_values_are_those_of_a_clamp(x: float, low: float, high: float) -> None:
     assert slope(x, low, high)[0] == torch.tensor(x, dtype=torch.float64).clamp(low, high).item()
 
 
+@pytest.mark.parametrize("of_clamp", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("adv", [1.0, -1.0])
 @pytest.mark.parametrize("part", [Clipped(clip_low=0.0), BoundedClip(bound=1.0), BoundedClip(clip_low=0.0, bound=1.0)])
-def test_at_a_bound_of_one_the_first_step_has_its_whole_gradient(part: Clipped, adv: float) -> None:
+def test_at_a_bound_of_one_the_first_step_has_its_whole_gradient(
+    part: Clipped, adv: float, of_clamp: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "clamp", with_slope(of_clamp))
     _, grad_bt = slopes(part, [[0.0]], prepared([[adv]], old_bt=[[0.0]]))
     near(grad_bt, [[-adv]])
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clamps import with_slope
 from grouprl.core import levels
 from grouprl.core.errors import InputError
 from small import f64, near
@@ -167,7 +168,11 @@ def test_ids_in_order_are_numbered_as_any_others():
         assert torch.equal(index_n, wanted_n)
 
 
-def test_the_gradient_of_a_log_softmax_that_one_element_has_alone_is_whole() -> None:
+@pytest.mark.parametrize("of_clamp", [1.0, 0.0])
+def test_the_gradient_of_a_log_softmax_that_one_element_has_alone_is_whole(
+    of_clamp: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "clamp", with_slope(of_clamp))
     value_n = torch.tensor([0.0, -500.0, 3.0], dtype=torch.float64, requires_grad=True)
     found_n = levels.log_softmax(value_n, torch.tensor([4, 4, 7]), torch.ones(3))
     found_n[1].backward()
