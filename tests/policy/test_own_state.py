@@ -17,6 +17,7 @@ from grouprl.policy.own_state import own_state
 SETTINGS = {
     "task": {"name": "reverse", "length": 2},
     "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+    "method": "ppo",  # with a critic
     "steps": 2,
     "batch": {"prompts": 2, "group_size": 4},
     "eval": {"every": 0, "final_prompts": 4},
@@ -68,6 +69,8 @@ def test_random_numbers_and_bars_of_the_caller_stay(tmp_path: Path, capfd: pytes
         torch.manual_seed(5)
         before = torch.get_rng_state(), random.getstate()
         numbers(tmp_path / "run")
+        with own_state("code of the user's that draws"):
+            random.random(), torch.rand(1)
         assert torch.equal(torch.get_rng_state(), before[0])
         assert random.getstate() == before[1]
         assert logging.is_progress_bar_enabled()

