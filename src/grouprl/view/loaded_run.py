@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from grouprl.view.runfiles import read_records, read_run
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
-
+T = TypeVar("T")
 PHASES = ("train", "eval", "warmup", "pretraining")
 """The phases of a run's records."""
 
@@ -65,14 +65,12 @@ class LoadedRun:
     @property
     def summary(self) -> JsonObject:
         """The result of a run that has ended; {} of one that has not."""
-        found: JsonObject = _stored(self._run.summary, {})
-        return found
+        return _stored(self._run.summary, JsonObject())
 
     @property
     def findings(self) -> list[JsonObject]:
         """The health report's findings."""
-        found: list[JsonObject] = _stored(self._run.health, [])
-        return found
+        return _stored(self._run.health, list[JsonObject]())
 
     def metrics(self, phase: str | None = None) -> pandas.DataFrame | pa.Table:
         """Return the records of metrics.jsonl as a table, one row each.
@@ -166,16 +164,17 @@ class ShownCurves:
         return framed(whole_page(", ".join(self.figures), "", "".join(self.figures.values())))
 
 
-def _stored(path: Path, otherwise: Any) -> Any:
+def _stored(path: Path, otherwise: T) -> T:
     """Return what a JSON file of a run holds, or `otherwise` if there is none.
 
     Raises:
         InputError: it is damaged.
     """
     try:
-        return json.loads(path.read_bytes()) if path.is_file() else otherwise
+        found: T = json.loads(path.read_bytes()) if path.is_file() else otherwise
     except ValueError as error:
         raise _damaged(path, error) from error
+    return found
 
 
 def _rows_of(path: Path) -> pa.Table:
