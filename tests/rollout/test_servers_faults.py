@@ -38,7 +38,8 @@ from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
 LIGHT = Path(__file__).parents[1] / "support" / "vllm_stand_in.py"
-OK, JSON = b"HTTP/1.1 200 OK\r\n", b"content-type: application/json\r\n"
+# The end of a connection is said: a client that keeps it would send its next request into the close.
+OK, JSON = b"HTTP/1.1 200 OK\r\nconnection: close\r\n", b"content-type: application/json\r\n"
 Tiny = Any
 
 
