@@ -48,5 +48,5 @@ def lengths(texts: Sequence[str]) -> Floats:
 
 
 def marks(texts: Sequence[str]) -> Floats:
-    """Return the number of marks of Markdown in each text."""
+    """Return how many headings, list items and other Markdown marks each text has."""
     return np.array([len(MARKS.findall(text)) for text in texts], dtype=np.float64)

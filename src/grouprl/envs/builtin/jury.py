@@ -31,7 +31,7 @@ class JuryWorld:
         if options < 2 or rounds < 1 or not (0 <= expert <= 1 and 0 <= others <= 1):
             raise InputError(
                 f"options={options}, expert={expert}, others={others}, rounds={rounds}",
-                "there are two options or more, a round or more, and hints are right with a probability",
+                "options >= 2, rounds >= 1, and expert and others are probabilities, in 0..1",
             )
         self._options, self._rounds = options, rounds
         self._sure_m = np.array([expert] + [others] * (len(MEMBERS) - 1))

@@ -295,7 +295,7 @@ class ShardedModel(TextModel):
 
 
 def in_parts(names: list[str], sizes: Mapping[str, int]) -> list[list[str]]:
-    """Return `names` in parts of neighbours of at most `PIECE` bytes, or of one that is larger."""
+    """Split `names` into runs of at most `PIECE` bytes each; a name that is larger is a run of its own."""
     parts: list[list[str]] = []
     room = 0
     for name in names:

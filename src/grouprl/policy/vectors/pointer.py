@@ -195,7 +195,7 @@ class Pointer(AttentionPolicy):
 
 
 def need_map(name: str, spaces: Spaces) -> None:
-    """Check that the policy `name` finds in the spaces a map to encode.
+    """Check that the spaces hold a map, which the policy `name` encodes.
 
     Raises:
         InputError: there is none.
