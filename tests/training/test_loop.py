@@ -13,6 +13,8 @@ from rich.console import Console
 
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
+from grouprl.core.terminal import READING
+from grouprl.training import loop
 from grouprl.training.loop import train
 from single_runs import launch, records, run_config
 
@@ -46,6 +48,17 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         launch(tmp_path / "run")
     assert (tmp_path / "run" / "thesis.txt").read_text() == "do not lose me"
+
+
+def test_what_is_read_before_a_run_is_said_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise InputError("too early", "nothing is planned here")
+
+    monkeypatch.setattr(loop, "plan", refused)
+    said = io.StringIO()
+    with pytest.raises(InputError, match="too early"):
+        train(parse_config(run_config()), folder=tmp_path / "run", console=Console(file=said, force_terminal=True))
+    assert READING in said.getvalue()
 
 
 def test_a_task_that_changed_is_refused_on_resume(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from grouprl.cli.terminal_page import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
 from grouprl.core.late_import import import_late
-from grouprl.core.terminal import Terminal
+from grouprl.core.terminal import READING, Terminal
 
 if TYPE_CHECKING:
     from grouprl.config.run import Config
@@ -114,7 +114,7 @@ def _planned(source: str, changes: Sequence[str], *, quiet: bool) -> Plan:
     import_late("torch")  # most plans need nothing of it, and importing it takes longer than all the rest
     config = load_config(source, changes)
     early = [*_folder_refusals(config), *_of_recipe(source)]
-    with Terminal(stderr=True, quiet=quiet).status("reading task, model and data …"):
+    with Terminal(stderr=True, quiet=quiet).status(READING):
         from grouprl.plan.plan import plan
 
         found = _with_sources(plan(config), source, changes)

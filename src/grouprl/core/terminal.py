@@ -24,6 +24,8 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 """Control characters except tab and line feed, characters that change the text direction, and lone surrogates."""
 PICTURES = 0x2400
 """Code point from which Unicode has pictures of the control characters below 32."""
+READING = "reading task, model and data …"
+"""Shown while a run or a plan is looked into: a data set of a million rows takes a minute."""
 
 
 def harmless(text: str) -> str:

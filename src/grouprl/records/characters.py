@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 """Printable ASCII and the newline: what a character tokenizer knows where nothing lists its characters."""
@@ -10,13 +10,14 @@ PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 
 def characters_in(value: object) -> set[str]:
     """Return the characters of every text in a value of JSON, keys left out."""
-    return {char for text in _texts(value) for char in text}
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for each in value.values() for text in _texts(each))
-    elif isinstance(value, list | tuple):
-        yield from (text for each in value for text in _texts(each))
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:  # no recursion: data sets of a million rows come this way, and a set takes in a text at once
+        each = waiting.pop()
+        if isinstance(each, str):
+            found.update(each)
+        elif isinstance(each, dict | Mapping):
+            waiting.extend(each.values())
+        elif isinstance(each, list | tuple):
+            waiting.extend(each)
+    return found

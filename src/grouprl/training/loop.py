@@ -26,7 +26,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch, TrainingClock
-from grouprl.core.terminal import Terminal
+from grouprl.core.terminal import READING, Terminal
 from grouprl.evaluation.evaluate import Evaluation, evaluate_rows
 from grouprl.monitor.display import Display
 from grouprl.monitor.health import HealthWatch
@@ -97,8 +97,9 @@ def train(
     display = Display(console)
     display.keep_going()
     if not resume:
-        resolved = resolve_new(with_absolute_paths(config), download=True)
-        prospect = plan(resolved)
+        with console.status(READING):
+            resolved = resolve_new(with_absolute_paths(config), download=True)
+            prospect = plan(resolved)
         prospect.raise_if_refused()
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
