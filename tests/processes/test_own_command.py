@@ -13,8 +13,11 @@ import pytest
 
 import grouprl
 from grouprl import InputError, RunError
+from grouprl.cli import launch
+from grouprl.policy.sharded import ranks
 from grouprl.processes import own_command
 from grouprl.processes.own_command import run_command
+from grouprl.training import starting
 from short_runs import SMALL, quiet
 
 SEVERAL = {**SMALL, "cluster": {"learners": 2}}
@@ -56,17 +59,64 @@ def test_an_error_of_theirs_is_one_here(tmp_path: Path) -> None:
         grouprl.train({**SEVERAL, "reward": {"function": "nowhere.py:f"}}, folder=tmp_path / "run", console=quiet())
 
 
-@pytest.mark.parametrize("code", [130, 143])
-def test_an_interrupted_run_is_no_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+@pytest.mark.parametrize(("code", "interrupted"), [(0, False), (130, True), (143, True), (-2, True), (-15, True)])
+def test_an_interrupted_run_is_no_error(monkeypatch: pytest.MonkeyPatch, code: int, interrupted: bool) -> None:
     monkeypatch.setattr(own_command.run_with_parent, "main", exits)
-    run_command([str(code)])
+    assert run_command([str(code)]) == interrupted
     with pytest.raises(RunError, match="exit code 7"):
         run_command(["7"])
 
 
 def exits(lifeline: str, *command: str) -> None:
-    """End with the code that is the last word."""
-    sys.exit(int(command[-1]))
+    """End with the code that is the last word, or by the signal of a negative one."""
+    if (code := int(command[-1])) >= 0:
+        sys.exit(code)
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+
+
+def test_learners_that_are_interrupted_before_their_run_begins_interrupt_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "run_command", lambda words: True)
+    with pytest.raises(KeyboardInterrupt):
+        grouprl.train(SEVERAL, folder=tmp_path / "run", console=quiet())
+
+
+def test_a_finished_run_is_not_what_interrupted_learners_have_made(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("task: addition\n")
+    (tmp_path / "summary.json").write_text('{"finished": true}')
+    with pytest.raises(KeyboardInterrupt):
+        starting._left_by_learners(tmp_path, interrupted=True)
+    assert starting._left_by_learners(tmp_path, interrupted=False).finished
+    (tmp_path / "summary.json").write_text('{"finished": false}')
+    assert not starting._left_by_learners(tmp_path, interrupted=True).finished
+
+
+def test_ranks_end_with_one_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = subprocess.Popen(["sleep", "600"])
+    answers = {0: lambda: first, 1: interrupt}
+    monkeypatch.setattr(launch, "_start", lambda command, rank, *rest: answers[rank]())
+    with pytest.raises(KeyboardInterrupt):
+        launch.run_ranks(["none"], 2)
+    assert first.poll() == -signal.SIGTERM
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_rank_that_a_signal_ends_before_it_listens_is_interrupted(number: int, code: int) -> None:
+    assert launch.run_ranks(["sh", "-c", f"kill -{int(number)} $$"], 1) == code
+
+
+def test_a_rank_ignores_signals_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, meanwhile = signal.getsignal(signal.SIGINT), []
+    monkeypatch.setattr(ranks, "follow", lambda: meanwhile.append(signal.getsignal(signal.SIGINT)))
+    starting.follow_leader()
+    assert meanwhile == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_another_thread_may_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ TOLD = 60.0
 ENDING = 15.0
 """Seconds between SIGTERM and the killing of a process."""
 GLANCE = 0.05
+INTERRUPTIONS = (-signal.SIGINT, -signal.SIGTERM)
+"""Exit codes of a rank that a signal ended before it had begun its run, or that could not end it in time."""
 
 
 def launch_command(
@@ -84,17 +86,19 @@ def _of_srun() -> dict[str, str]:
 
 
 def run_ranks(command: Sequence[str], count: int) -> int:
-    """Run `command` as ranks 0 … count - 1; return the exit code of rank 0.
+    """Run `command` as ranks 0 … count - 1; return the exit code of rank 0, 130 or 143 if a signal interrupted it.
 
     Raises:
         RunError: a process was ended from outside, or a rank failed and rank 0 did not report it.
     """
-    started = [_start(command, rank, count, environment) for rank, environment in enumerate(_environments(count))]
-    with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
-        try:
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, environment in enumerate(_environments(count)):
+            started.append(_start(command, rank, count, environment))
+        with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
             return _outcome(started)
-        finally:
-            _end(started)
+    finally:
+        _end(started)
 
 
 def _environments(count: int) -> Iterator[dict[str, str]]:
@@ -127,6 +131,8 @@ def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
             _end([leader])
             raise RunError(f"rank {failed} {_how(started[failed].returncode)}. {_SAFE}")
         time.sleep(GLANCE)
+    if leader.returncode in INTERRUPTIONS:
+        return 128 - leader.returncode
     if leader.returncode < 0:
         raise RunError(f"rank 0 {_how(leader.returncode)}. {_SAFE}")
     if failed > 0 and leader.returncode:

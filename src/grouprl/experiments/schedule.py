@@ -160,10 +160,18 @@ def _processes() -> Iterator[list[tuple[Trial, RunProcess]]]:
     try:
         yield running
     finally:
-        for _, process in running:
-            process.send_signal(signal.SIGINT)
-        until = time.monotonic() + GRACE
-        for _, process in running:
-            with suppress(TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-            process.end()
+        try:
+            _stop([process for _, process in running])
+        finally:  # a second interruption ends them at once
+            for _, process in running:
+                process.end()
+
+
+def _stop(running: Sequence[RunProcess]) -> None:
+    """Ask processes to stop, and wait a while until they have."""
+    for process in running:
+        process.send_signal(signal.SIGINT)
+    until = time.monotonic() + GRACE
+    for process in running:
+        with suppress(TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -10,12 +11,15 @@ from grouprl.processes import run_with_parent
 from grouprl.processes.child_process import ChildProcess
 from grouprl.processes.passed_signals import passed_on
 
-INTERRUPTED = (0, 130, 143)
-"""Exit codes of a run that is finished, or that was interrupted and can be continued."""
+INTERRUPTED = (130, 143, -signal.SIGINT, -signal.SIGTERM)
+"""Exit codes of a command that was interrupted, also before it listened to signals."""
 
 
-def run_command(words: Sequence[str]) -> None:
+def run_command(words: Sequence[str]) -> bool:
     """Run `grouprl` with these words as a process that ends with this one; its output is that of this process.
+
+    Returns:
+        True if it was interrupted.
 
     Raises:
         RunError: it ended with an error, which it has printed.
@@ -26,5 +30,6 @@ def run_command(words: Sequence[str]) -> None:
             code = process.wait()
     finally:
         process.end()
-    if code not in INTERRUPTED:
+    if code and code not in INTERRUPTED:
         raise RunError(f"the run ended with exit code {code}; it has said why on standard error")
+    return code != 0

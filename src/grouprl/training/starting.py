@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,8 +103,8 @@ def train(
     for note in chosen.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
     if (placed := placed_config(chosen)) is not None:
-        _train_by_learners(placed, chosen, callbacks, engine, accept_changes, console.quiet)
-        return load_run(chosen.place())
+        interrupted = _train_by_learners(placed, chosen, callbacks, engine, accept_changes, console.quiet)
+        return _left_by_learners(chosen.place(), interrupted)
     with own_state("grouprl.train"), leading_ranks():
         made = train_config(
             chosen.config,
@@ -126,8 +126,11 @@ def _train_by_learners(
     engine: MakeEngine | None,
     accept_changes: bool,
     quiet: bool,
-) -> None:
+) -> bool:
     """Train in the learners that the configuration asks for, which are processes of their own.
+
+    Returns:
+        True if they were interrupted.
 
     Raises:
         InputError: objects of this process are to be told of the run, or to sample for it.
@@ -142,12 +145,28 @@ def _train_by_learners(
     options = [*["--quiet"] * quiet, *["--accept-changes"] * accept_changes]
     folder = str(chosen.place().absolute())
     if chosen.resume:
-        run_command(["train", folder, "--resume", *(w for each in chosen.changes for w in ("--set", each)), *options])
-        return
+        sets = [word for change in chosen.changes for word in ("--set", change)]
+        return run_command(["train", folder, "--resume", *sets, *options])
     with tempfile.TemporaryDirectory() as home:
         settings = Path(home) / "run.yaml"
         settings.write_text(with_absolute_paths(config).dump(), encoding="utf-8")
-        run_command(["train", str(settings), "--folder", folder, *options])
+        return run_command(["train", str(settings), "--folder", folder, *options])
+
+
+def _left_by_learners(folder: Path, interrupted: bool) -> LoadedRun:
+    """Return the run that learners have made.
+
+    Raises:
+        KeyboardInterrupt: they were interrupted before they had begun it, or had continued one that was finished.
+    """
+    from grouprl.view.loaded_run import load_run
+
+    if interrupted and not (folder / "config.yaml").is_file():
+        raise KeyboardInterrupt
+    made = load_run(folder)
+    if interrupted and made.finished:  # its summary is the one of before
+        raise KeyboardInterrupt
+    return made
 
 
 def check_listeners(callbacks: object) -> None:
@@ -291,13 +310,16 @@ def placed_config(chosen: RunChoice) -> Config | None:
 
 
 def follow_leader() -> None:
-    """Work as a rank other than 0; signals are ignored, because rank 0 handles them and ends the run in order."""
+    """Work as a rank other than 0; signals are ignored meanwhile, because rank 0 handles them and ends the run in
+    order.
+    """
     from grouprl.policy.sharded.ranks import follow
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-    follow()
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
+        follow()
 
 
 @contextmanager
