@@ -60,7 +60,7 @@ def doctor_command(
     for number, each in enumerate(found, 1):
         console.print(Text(f"\n{number}. {each.finding.severity}", style=STYLES[each.finding.severity]), end="")
         console.print(Text(f"  {each.finding.code}, {each.finding.when()}"))
-        for line in _lines(each):
+        for line in _lines(data, each):
             console.print(Padding(line, (0, 0, 0, 3)))
         if each.rows:
             console.print(f"   {_command(each.rows[0], run)}", style="dim", soft_wrap=True)
@@ -97,7 +97,7 @@ def _outcome(data: RunData) -> str:
     return data.worded(f"{steps} steps. {words}")
 
 
-def _lines(each: Diagnosis) -> Iterator[Text]:
+def _lines(data: RunData, each: Diagnosis) -> Iterator[Text]:
     found = each.finding
     yield Text(found.text)
     if each.course:
@@ -105,8 +105,8 @@ def _lines(each: Diagnosis) -> Iterator[Text]:
         yield Text(f"{found.key}: {values}", style="cyan")
     yield Text(f"What to do: {found.remedy}")
     if each.rows:
-        yield Text(f"Step {each.rows[0].step}, {each.sign}:")
-        yield from map(_row, each.rows)
+        yield Text(f"Step {each.rows[0].step}, {data.worded(each.sign)}:")
+        yield from (_row(data, row) for row in each.rows)
 
 
 def _command(row: Witness, folder: Path) -> str:
@@ -114,11 +114,11 @@ def _command(row: Witness, folder: Path) -> str:
     return f"grouprl show {quote(str(folder))} --step {row.step} --prompt {quote(row.prompt)} --sample {row.sample}"
 
 
-def _row(row: Witness) -> Text:
+def _row(data: RunData, row: Witness) -> Text:
     from grouprl.view.diagnosis import EXCERPT
 
     reward = "no reward" if row.reward is None else f"reward {row.reward:.3g}"
-    size = _counted(row.tokens, "token") + (f", {row.turns} turns" if row.turns > 1 else "")
+    size = data.worded(_counted(row.tokens, "token")) + (f", {row.turns} turns" if row.turns > 1 else "")
     text = row.text if len(row.text) <= EXCERPT else f"{row.text[:EXCERPT]} …"
     return Text(f"- {row.prompt} #{row.sample}: {reward}, {size}, {row.ended}: {json.dumps(text, ensure_ascii=False)}")
 
