@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
-from grouprl.view.app.answers import metrics
+from grouprl.view.app.answers import metrics, runs
 from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.curves import success
@@ -92,4 +92,16 @@ def test_rows_that_are_pieces_of_episodes_are_called_rows_and_nothing_is_compare
     assert "training" in success(replace(curves, summary={**curves.summary, "pieces": False}))
     listed = metrics(RunLibrary([tmp_path / "run"]), Parameters({}, ["run"]))["metrics"]
     assert {each["metric"]: each["unit"] for each in listed}["length_mean"] == "actions"
+    assert [line["actions"] for line in runs(RunLibrary([tmp_path / "run"]), Parameters({}, []))["runs"]] == [True]
     assert "dead" in said("train", "run.yaml", "--folder", "two", "--set", "batch.group_size=2")
+
+
+def test_the_rows_behind_a_finding_are_told_without_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)
+    longer = {"task": {"name": "control:CartPole-v1", "horizon": 5}, "steps": 6}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(SETTINGS | longer))
+    said("train", "run.yaml", "--folder", "run")
+    told = said("doctor", "run")
+    assert re.search(r"- control:CartPole-v1/train/\d+ #0: reward \d, (1 action|\d actions)\b", told), told
+    assert "token" not in told

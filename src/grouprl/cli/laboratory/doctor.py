@@ -119,8 +119,9 @@ def _row(data: RunData, row: Witness) -> Text:
 
     reward = "no reward" if row.reward is None else f"reward {row.reward:.3g}"
     size = data.worded(_counted(row.tokens, "token")) + (f", {row.turns} turns" if row.turns > 1 else "")
+    ended = row.ended.replace("_", " ")
     text = row.text if len(row.text) <= EXCERPT else f"{row.text[:EXCERPT]} …"
-    return Text(f"- {row.prompt} #{row.sample}: {reward}, {size}, {row.ended}: {json.dumps(text, ensure_ascii=False)}")
+    return Text(f"- {row.prompt} #{row.sample}: {reward}, {size}, {ended}: {json.dumps(text, ensure_ascii=False)}")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -27,9 +27,11 @@ from grouprl.view.sections import evaluations
 
 
 def runs(library: RunLibrary, asked: Parameters) -> JsonObject:
-    """The runs that are shown, each with its task, method, steps, state and outcome."""
+    """The runs that are shown, each with its task, method, steps, state, outcome, and whether its policy acts."""
     lines = {name: run_line(folder, library.data(name)) for name, folder in library.folders().items()}
-    return {"runs": [asdict(line) | {"name": name} for name, line in lines.items()]}
+    return {
+        "runs": [asdict(line) | {"name": name, "actions": _acting(library, [name])} for name, line in lines.items()]
+    }
 
 
 def run(library: RunLibrary, asked: Parameters) -> JsonObject:
@@ -83,7 +85,8 @@ def findings(library: RunLibrary, asked: Parameters) -> JsonObject:
         none = "The health report is written from the first step on. Of older runs: grouprl doctor RUN"
         return {"findings": [], "examined": False, "remedy": none if data.findings is None else other}
     found = diagnose(data, listed)
-    return {"findings": [each.data() for each in found], "examined": True, "remedy": ""}
+    told = [each.data() | {"sign": data.worded(each.sign)} for each in found]
+    return {"findings": told, "examined": True, "remedy": ""}
 
 
 def rows(library: RunLibrary, asked: Parameters) -> JsonObject:

@@ -92,6 +92,9 @@ const cell = (value, kind) => h("td", { class: kind }, value instanceof Node ? v
 const heads = (...columns) => h("thead", {}, h("tr", {}, columns.filter((each) => each !== null).map((each) => (each instanceof Node ? each : h("th", { scope: "col" }, each)))));
 const scrolled = (...inside) => h("div", { class: "scroll" }, h("table", { class: "list" }, ...inside));
 const muted = (words) => h("p", { class: "muted" }, words);
+const NOUNS = { completion: "episode", token: "action" };
+const inTerms = (name, words) => ((lines.find((each) => each.name === name) || {}).actions ? words.replace(/completion|token/g, (noun) => NOUNS[noun]) : words);
+const sized = (name, count) => count + inTerms(name, count === 1 ? " token" : " tokens");
 
 function chosen(label, name, options, value, attributes = {}) {
   const made = h("select", { name, ...attributes }, options.map(([key, words]) => h("option", { value: key, selected: key === value }, words)));
@@ -166,7 +169,7 @@ const VIEWS = {
     const found = await ask("rows", query), sort = one("sort", "step");
     const pick = (label, key, values) => (values.length > 1 || one(key) ? chosen(label, key, [["", "any"], ...values.map((each) => [String(each), String(each)])], one(key)) : "");
     const ends = (label, key) => [field(label + " from", key + "_min", "number"), field("to", key + "_max", "number")];
-    const form = filters(whichRun(), field("text", "text", "search", { wide: true, hint: "in prompts and completions" }), pick("step", "step", options.step), h("details", { class: "more", open: innerWidth > 700 || MORE.some((each) => one(each)) }, h("summary", {}, "more"), pick("ended", "ended", options.ended), pick("agent", "agent", options.agent),
+    const form = filters(whichRun(), field("text", "text", "search", { wide: true, hint: inTerms(name, "in prompts and completions") }), pick("step", "step", options.step), h("details", { class: "more", open: innerWidth > 700 || MORE.some((each) => one(each)) }, h("summary", {}, "more"), pick("ended", "ended", options.ended), pick("agent", "agent", options.agent),
       pick("status", "status", options.status), pick("source", "source", options.source), pick("right", "correct", ["true", "false"]), pick("trained on", "used", ["true", "false"]), ends("reward", "reward"), ends("length", "length"),
       field("prompt", "prompt_id", "search")), h("button", { type: "button", onclick: () => { location.hash = address("rows", { run: name }); } }, "clear"));
     const head = (key, label, kind, title) => h("th", { scope: "col", class: kind, title, "aria-sort": sort === key ? "ascending" : sort === "-" + key ? "descending" : null },
@@ -180,8 +183,8 @@ const VIEWS = {
     const pager = h("div", { class: "pager" }, h("button", { type: "button", id: "back", disabled: found.offset === 0, onclick: () => turn(Math.max(0, found.offset - PAGE)) }, "‹ back"),
       h("span", {}, found.total ? found.offset + 1 + "–" + last + " of " + found.total + (found.total < found.of ? " that fit, of " + found.of : "") : "no row fits, of " + found.of),
       h("button", { type: "button", id: "on", disabled: last >= found.total, onclick: () => turn(found.offset + PAGE) }, "on ›"), stored && stored.left_out[name] ? muted(stored.left_out[name] + " older rows are not in this file") : "");
-    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), scored ? head("score", "score", "n", "of the reward model that is trained") : null, marked ? head("correct", "right") : null, head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
-      ...(scored ? [] : [head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step")]), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, scored ? null : head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
+    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), scored ? head("score", "score", "n", "of the reward model that is trained") : null, marked ? head("correct", "right") : null, head("length", "length", "n", inTerms(name, "tokens")), head("ended", "ended", "less"),
+      ...(scored ? [] : [head("advantage", "advantage", "n less", inTerms(name, "mean over its trained tokens")), head("pull", "pull", "n less", inTerms(name, "share of |advantage|, summed over the trained tokens of the step"))]), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, scored ? null : head("entropy", "entropy", "n less", "mean, in nats"), inTerms(name, "completion")), h("tbody", {}, body))];
   },
 
   async groups() {
@@ -193,7 +196,7 @@ const VIEWS = {
     const head = (words, title, kind = "n") => h("th", { scope: "col", class: kind, title }, words), less = h("th", { scope: "col", class: "n less" }, "length");
     const teach = found.groups.filter((each) => each.reward_min !== each.reward_max).length;
     const right = found.groups.filter((each) => each.margin > 0).length, pairs = found.groups.filter((each) => each.margin !== null).length;
-    return [form, muted(paired ? "The model has " + right + " of " + pairs + " pairs right, as it was before the step. Margin: the score of the better completion minus that of the worse; the lowest first." : teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step. " + (measured ? "Gradient: the group's true share of the step's gradient G, g·G / |G|²; below 0 it pulls against the others." : "It stands in for the share of the gradient, which this step has not measured (run.record_updates: gradients).")),
+    return [form, muted(paired ? "The model has " + right + " of " + pairs + " pairs right, as it was before the step. Margin: the score of the better completion minus that of the worse; the lowest first." : teach + " of " + found.groups.length + " groups have different rewards. " + inTerms(name, "Pull: the share of |advantage|, summed over the trained tokens of the step. ") + (measured ? "Gradient: the group's true share of the step's gradient G, g·G / |G|²; below 0 it pulls against the others." : "It stands in for the share of the gradient, which this step has not measured (run.record_updates: gradients).")),
       scrolled(heads("prompt", head("rows", null, few), head("reward", "mean", few), head("from, to", null, few), less, ...(paired ? [head("margin", "score of the better minus that of the worse"), h("th", { scope: "col", title: "whether the model gives the better one the higher score" }, "right")] : [head("pull"), h("th", { class: "less", "aria-label": "pull" })]), measured ? head("gradient", "g·G / |G|²") : null), h("tbody", {}, body))];
   },
 
@@ -205,7 +208,7 @@ const VIEWS = {
     const colour = kinds.find((each) => each.name === wanted) || kinds[0], to = (group) => go({ group, row: "" });
     const bar = h("div", { class: "pager" }, link("← groups", "groups", { run: name, step: found.step }), h("button", { type: "button", id: "back", disabled: found.previous === null, onclick: () => to(found.previous) }, "‹ group"),
       h("b", {}, "step " + found.step + ", group " + found.group), h("button", { type: "button", id: "on", disabled: found.next === null, onclick: () => to(found.next) }, "group ›"),
-      link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
+      link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen(inTerms(name, "tokens by"), "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
     const strongest = colour ? Math.max(1e-12, ...found.rows.flatMap((row) => (row.tokens || []).map((token) => Math.abs(token[1 + found.columns.indexOf(colour.column)] || 0)))) : 1;
     const cards = found.rows.map((row, i) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name, ranked, sides ? ["chosen", "rejected"][i] : ""), told(row, found.columns, colour, strongest)));
     return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), pair ? pairNote(pair) : "", colour ? legend(colour, strongest) : "",
@@ -215,7 +218,7 @@ const VIEWS = {
   async calls() {
     const name = run(), found = await ask("calls", { run: name, step: one("step"), prompt_id: one("prompt_id"), sample: one("sample") });
     const bar = h("div", { class: "pager" }, link("← rollouts", "rows", { run: name, step: found.step, prompt_id: found.prompt_id }), h("b", {}, "step " + found.step + ", " + found.prompt_id + " #" + found.sample));
-    return [bar, muted("Each box is a row of the episode; a line leads from the row that called it. A box opens its row."), h("div", { class: "scroll" }, callGraph(found.rows, (row) => address("group", { run: name, step: found.step, group: row.group, row: row.place })))];
+    return [bar, muted("Each box is a row of the episode; a line leads from the row that called it. A box opens its row."), h("div", { class: "scroll" }, callGraph(name, found.rows, (row) => address("group", { run: name, step: found.step, group: row.group, row: row.place })))];
   },
 
   async findings() {
@@ -224,7 +227,7 @@ const VIEWS = {
       h("span", { class: "badge", title: each.code }, each.severity), " ", h("span", { class: "muted" }, each.code + ", " + each.when), h("p", {}, each.text), h("p", { class: "remedy" }, each.remedy),
       each.course.length ? h("p", {}, link(each.key, "curves", { run: name, metric: each.key, phase: each.key.startsWith("eval/") ? "eval" : "train" }), ": " + each.course.map(([step, value]) => short(value) + " (step " + step + ")").join(" → ")) : "",
       each.rows.length ? h("p", { class: "muted" }, each.sign + ":") : "",
-      each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + row.tokens + " tokens, " + row.ended))) : ""));
+      each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + sized(name, row.tokens) + ", " + row.ended.replaceAll("_", " ")))) : ""));
     const running = (lines.find((each) => each.name === name) || {}).state === "running";
     const none = !found.examined ? found.remedy : running ? "Nothing was found so far. Most findings need 5 to 20 steps." : "Nothing was found that needs attention.";
     return [filters(whichRun()), running ? muted("The run trains: findings are shown as they change.") : "", items.length ? h("ul", { class: "findings" }, items) : muted(none)];
@@ -332,7 +335,7 @@ const turnOf = (turn) => h("div", { class: "episode" }, h("p", { class: "turn" }
 
 function facts(row, name, ranked, side) {
   const words = [row.agent, row.reward === null ? "no reward" : "reward " + short(row.reward), row.score === null ? "" : "score " + short(row.score), ...Object.entries(row.scores).map(([key, value]) => key + " " + short(value)), ...Object.entries(row.components).map(([key, value]) => key + " " + short(value)), row.advantage === null ? "not trained on" : ranked ? "" : "advantage " + short(row.advantage),
-    ranked || row.pull === null ? "" : "pull " + percent(row.pull), row.gradient === null || row.gradient === undefined ? "" : "gradient " + percent(row.gradient), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
+    ranked || row.pull === null ? "" : "pull " + percent(row.pull), row.gradient === null || row.gradient === undefined ? "" : "gradient " + percent(row.gradient), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", sized(name, row.length), row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
   const mark = side ? h("b", {}, side + " ") : row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓ right " : "✗ wrong ");
   return h("p", {}, mark, h("span", { class: "muted" }, "#" + figures(row.sample) + " · " + words.join(" · ")), !row.calls ? "" : h("span", {}, " · ", link("calls of the episode", "calls", { run: name, step: row.step, prompt_id: row.prompt_id, sample: row.sample })));
 }
@@ -356,12 +359,12 @@ function placed(rows) {
   return spots;
 }
 
-function callGraph(rows, open) {
+function callGraph(name, rows, open) {
   const spots = placed(rows), at = (row) => { const spot = spots.get(row); return [spot.depth * (BOX.width + BOX.right) + 1, spot.line * (BOX.height + BOX.below) + 1]; };
   const width = Math.max(...[...spots.values()].map((each) => each.depth + 1)) * (BOX.width + BOX.right), height = Math.max(...[...spots.values()].map((each) => each.line + 1)) * (BOX.height + BOX.below);
   const svg = (tag, attributes, ...inside) => { const made = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value); made.append(...inside); return made; };
   const lines = rows.filter((row) => row.caller !== null).map((row) => { const [x, y] = at(row.row), [u, v] = at(row.caller), from = u + BOX.width, half = BOX.height / 2, mid = (from + x) / 2; return svg("path", { class: "call", d: "M" + from + " " + (v + half) + "C" + mid + " " + (v + half) + " " + mid + " " + (y + half) + " " + x + " " + (y + half) }); });
-  const boxes = rows.map((row) => { const [x, y] = at(row.row), words = [(row.agent ? row.agent + " · " : "") + "row " + row.row, (row.reward === null ? "no reward" : "reward " + short(row.reward)) + " · " + row.length + " tokens"];
+  const boxes = rows.map((row) => { const [x, y] = at(row.row), words = [(row.agent ? row.agent + " · " : "") + "row " + row.row, (row.reward === null ? "no reward" : "reward " + short(row.reward)) + " · " + sized(name, row.length)];
     return svg("a", { href: open(row), "aria-label": words.join(", ") + (row.caller === null ? "" : ", called by row " + row.caller) }, svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 6 }), ...words.map((each, i) => svg("text", { x: x + 10, y: y + 21 + 19 * i, class: i ? "small" : "" }, each))); });
   return svg("svg", { class: "calls", width, height, viewBox: "0 0 " + width + " " + height, role: "group", "aria-label": "calls of the episode" }, ...lines, ...boxes);
 }
