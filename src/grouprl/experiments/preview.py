@@ -12,11 +12,13 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
-from grouprl.experiments.budget import MOST_STEPS, WORDS
+from grouprl.experiments.budget import MOST_STEPS, WORDS, Budget
 from grouprl.experiments.design import Arm, Comparison, Ground, start_trial
 from grouprl.experiments.schedule import Store
 from grouprl.experiments.terms import overridden, refuse_other_terms
+from grouprl.orchestrator.resolve import task_of
 from grouprl.plan.plan import Plan, plan
+from grouprl.rollout.kinds.row_kinds import row_kind
 
 START_SECONDS = 12.0
 """Seconds in which a process loads its libraries, evaluates before and after, and writes its model."""
@@ -48,6 +50,7 @@ def preview(design: Comparison, store: Store) -> Preview:
     pairs = [(source, arm) for source in design.sources for arm in design.arms]
     for source in design.sources:
         _refuse_twins(source, design.arms)
+        _refuse_uncounted(source, design.budget)
     plans = {(s.name, a.label): _checked(s, a, design) for s, a in pairs}
     each = {(s.name, a.label): len(design.grid(s, a)) * design.tune_seeds + design.seeds for s, a in pairs}
     runs = len(design.sources) + sum(each.values())
@@ -71,6 +74,16 @@ def _refuse_twins(source: Ground, arms: Sequence[Arm]) -> None:
                 "Leave one out",
             )
         seen[settings] = arm.label
+
+
+def _refuse_uncounted(source: Ground, budget: Budget) -> None:
+    """Raise InputError for a budget of sampled tokens where nothing is sampled: no run would ever spend it."""
+    if budget.unit == "tokens" and not row_kind(task_of(source.config())).samples:
+        raise InputError(
+            f"--budget tokens on {source.name}",
+            "its rows are stored, and no token is sampled that could be counted",
+            "Count others, --budget trained, or --budget steps",
+        )
 
 
 def _checked(source: Ground, arm: Arm, design: Comparison) -> list[Plan]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from grouprl.experiments.aggregates import Interval
+from grouprl.experiments.budget import WORDS
 from grouprl.experiments.result import LEVEL, ComparisonResult
 
 HEALTH = {"dead_groups": "dead groups", "entropy": "entropy at the end", "length_mean": "length at the end"}
-COSTS = {"tokens": "tokens sampled", "steps": "steps", "seconds": "seconds"}
+COSTS = {"tokens": "tokens sampled", "trained": WORDS["trained"], "steps": "steps", "seconds": "seconds"}
 HOW = (
     "Final and area are interquartile means over seeds and tasks, the area being the mean height of the curve over the "
     "budget; 95 % intervals are percentiles of 5,000 bootstrap draws of seeds within each task (arXiv:2108.13264), of "
@@ -61,12 +62,18 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def _costs(result: ComparisonResult) -> dict[str, str]:
+    """Return the costs that are shown, and their words: tokens trained on only where they are the budget."""
+    return {unit: words for unit, words in COSTS.items() if unit != "trained" or words == result.unit}
+
+
 def _arms(result: ComparisonResult) -> ResultTable:
-    head = ("arm", "final", "area", "tuned", *COSTS.values(), *HEALTH.values())
+    shown = _costs(result)
+    head = ("arm", "final", "area", "tuned", *shown.values(), *HEALTH.values())
     rows = []
     for arm in sorted(result.arms, key=lambda each: each.final.value, reverse=not result.lower_is_better):
         tuned = ", ".join(dict.fromkeys(arm.tuned.values())) or "–"
-        costs = [f"{arm.costs[name]:,.0f}" for name in COSTS]
+        costs = [f"{arm.costs[unit]:,.0f}" for unit in shown]
         health = [f"{arm.health[name]:.3g}" if name in arm.health else "–" for name in HEALTH]
         rows.append((arm.arm, interval(arm.final), interval(arm.area), tuned, *costs, *health))
     return ResultTable("Reached and spent", head, tuple(rows), "Means over seeds and tasks; the best arm stands first.")
@@ -103,11 +110,17 @@ def _tuned(result: ComparisonResult) -> ResultTable:
 
 def _runs(result: ComparisonResult) -> ResultTable:
     return ResultTable(
-        "Every run", ("task", "arm", "seed", "final", "area", "tokens sampled", "folder"), tuple(_each(result))
+        "Every run", ("task", "arm", "seed", "final", "area", _tokens(result)[1], "folder"), tuple(_each(result))
     )
+
+
+def _tokens(result: ComparisonResult) -> tuple[str, str]:
+    """Return the cost in tokens that each run is shown with, and its words."""
+    unit = "trained" if "trained" in _costs(result) else "tokens"
+    return unit, COSTS[unit]
 
 
 def _each(result: ComparisonResult) -> Iterator[tuple[str, ...]]:
     for run in result.runs:
-        tokens = f"{run.costs['tokens']:,.0f}"
+        tokens = f"{run.costs[_tokens(result)[0]]:,.0f}"
         yield run.source, run.arm, str(run.seed), f"{run.final:.3f}", f"{run.area:.3f}", tokens, run.folder
