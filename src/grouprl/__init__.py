@@ -6,6 +6,12 @@ What is listed in `__all__` is imported when it is first used, so that the comma
 from __future__ import annotations
 
 import importlib
+import sys
+
+if sys.platform == "win32":  # otherwise the first module without a counterpart there ends in a traceback
+    raise ImportError(
+        "grouprl needs Linux (macOS is untried): on Windows, install it in the Windows Subsystem for Linux"
+    )
 
 TYPE_CHECKING = False
 """As in `typing`, which takes a while to load: until the command line hears signals, Ctrl-C is a traceback."""

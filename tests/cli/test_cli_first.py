@@ -37,6 +37,13 @@ def listed_before():
         assert run(*arguments).returncode == 0
 
 
+def test_where_it_cannot_run_the_import_says_what_can():
+    code = "import sys; sys.platform = 'win32'; import grouprl"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 1
+    assert "ImportError: grouprl needs Linux" in told.stderr
+
+
 def commands():
     import typer.main
 

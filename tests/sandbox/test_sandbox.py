@@ -39,6 +39,13 @@ def walled():
         yield made
 
 
+def test_nothing_runs_without_the_kernel_that_its_walls_are_made_of(monkeypatch):
+    monkeypatch.setattr(box.sys, "platform", "darwin")
+    for allow in LEVELS:
+        with pytest.raises(InputError, match=r"cannot be contained on darwin.*Linux"):
+            Sandbox(allow)
+
+
 def test_a_program_reads_prints_and_leaves_files(ground):
     code = """
 import sys, os

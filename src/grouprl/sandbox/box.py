@@ -115,11 +115,18 @@ class Sandbox:
             packages: let programs import the packages installed here (read-only).
 
         Raises:
-            InputError: if this machine allows no acceptable level; says which were tried and what was refused.
+            InputError: if this machine allows no acceptable level (none does without Linux); says which were tried and
+                what was refused.
         """
         for name in (allow, level or allow):
             if name not in LEVELS:
                 raise InputError(f"There is no level '{name}' of the sandbox", remedy=suggest(name, LEVELS))
+        if sys.platform != "linux":
+            raise InputError(
+                f"Model-written code cannot be contained on {sys.platform}",
+                "every level of the sandbox is made of calls of Linux's kernel",
+                "Use Linux, in a virtual machine if need be",
+            )
         paths = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if packages else ()
         self._packages = tuple(dict.fromkeys(paths))
         self._lock = threading.Lock()
