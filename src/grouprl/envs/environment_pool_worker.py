@@ -102,6 +102,7 @@ class _Together:
         RUNNING.set(number)
         begun = time.perf_counter()
         task = asyncio.get_running_loop().create_task(self._found(method, episode, arguments))
+        # Not `wait_for`, which waits until a cancelled coroutine agrees to end: an environment may never do so.
         done, _ = await asyncio.wait([task], timeout=self.seconds)
         if done:
             found = task.result()

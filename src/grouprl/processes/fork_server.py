@@ -51,6 +51,7 @@ class ForkServer:
             self._child = ChildProcess(
                 fork_server_main.main, number, files=(number,), errors=silent, environment=environment
             )
+        # Sent in `_look`, piece by piece: a server does not read while it imports, and nobody must wait for it.
         self._unsent = bytearray(framed(spec.hello_to(prepare)))
         self._control.setblocking(False)
         self._state = "importing"
@@ -101,7 +102,7 @@ class ForkServer:
             for each in (ours, output, codes):
                 os.close(each)
             raise
-        finally:
+        finally:  # the worker's ends: as long as one is open here, too, its output and its code have no end
             for each in (lifeline, printed, code):
                 os.close(each)
 
@@ -185,6 +186,7 @@ class ForkedChild:
         os.close(self._lifeline)
 
     def _note_end(self) -> None:
+        # The server reports a code just after the end; one that has itself died reports none.
         found = os.read(self._codes, NUMBER.size) if _speaks(self._codes, REPORT_SECONDS) else b""
         self.returncode = NUMBER.unpack(found)[0] if len(found) == NUMBER.size else KILLED
         os.close(self._codes)

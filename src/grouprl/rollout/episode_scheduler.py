@@ -85,11 +85,12 @@ class Player:
         Return the episodes settled since the last call.
         """
         self._hear(0.0 if self._ready else seconds)
+        # By number, not by arrival: which rows are decoded side by side then depends less on the environments' speed.
         ready, self._ready = [episode for _, episode in sorted(self._ready.items())], {}
         led = [episode for episode in ready if episode.led is not None]
         living = self.table.room(ready)
         for episode in ready:
-            if not episode.alive:
+            if not episode.alive:  # `room` ended it: no turns or no positions are left
                 self._settling.begin(episode, episode.number)
         for budget, rows in living.items():
             if given := [episode for episode in rows if episode in led]:

@@ -84,7 +84,7 @@ class InFlightEpisodes:
     def advance(self, seconds: float) -> list[tuple[int, ScoredSamples]]:
         """Let all episodes act that can, waiting at most `seconds` for one; return the units that are complete."""
         with self.source.watch("rollout"):
-            if self._fresh(self._player.busy):
+            if self._fresh(self._player.busy):  # the keys and values of the session are those of the old weights
                 self._session.close()
                 self._turns = self._opened()
             while self._waiting and self._may_begin(self._player.busy) and not self._player.ready():
@@ -106,7 +106,7 @@ class InFlightEpisodes:
         self._player.begin(unit.episodes)
 
     def _handed_over(self, unit: _Unit) -> ScoredSamples:
-        for number, episode in enumerate(unit.episodes):
+        for number, episode in enumerate(unit.episodes):  # in play, numbers tell apart the episodes of all units
             episode.number = number
         return self.source.scored_episodes(unit.rows, unit.episodes, exact=unit.exact)
 

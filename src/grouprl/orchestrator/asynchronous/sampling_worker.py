@@ -82,7 +82,7 @@ class WorkerSampler:
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
         policy = build_policy(run)
-        untested = config.reward.model_copy(update={"self_test": False})
+        untested = config.reward.model_copy(update={"self_test": False})  # the trainer has tested it
         self.placement = open_placement(run, policy.device.type, sampling_here=True)
         placed = None if self.placement is None else self.placement.reward(run.reward)
         reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed, pace=hello["pace"])

@@ -86,9 +86,9 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         unit, scale, norm, *weights = ctx.saved_tensors
         how, size, weight = ctx.how, unit.shape[-1], _joined(weights, ctx.how)
-        if how.turn_s is not None:
+        if how.turn_s is not None:  # the inverse rotation, on a copy: autograd may use its gradient elsewhere
             grad = _turn(grad.clone(), how, how.turn_s.conj())
-        if how.index_s is not None:
+        if how.index_s is not None:  # tokens that share a row of x add up their gradients there
             grad = torch.ops.aten.embedding_dense_backward(grad, how.index_s, len(unit), -1, False)
         grad_norm = grad_bias = None
         grads: Sequence[torch.Tensor | None] = [None] * len(weights)

@@ -52,10 +52,12 @@ class ServerEngine:
         self.served, self._dialect, settings = served, dialect, served.settings
         addresses = served.attachment.addresses if served.attachment else settings.addresses
         servers = [Server(wire_to(each, settings)) for each in addresses] if addresses else dialect.own_servers()
+        # `say` is looked up when it is called: whoever uses the engine may set another one later.
         self.fleet = Fleet(servers, settings, dialect.health, lambda sentence: served.say(sentence))
         pool = ThreadPoolExecutor(min(THREADS, settings.at_once * len(servers)), "grouprl-servers")
         self._sampling = ServerSampling(served, dialect, self.fleet, pool)
         self._delivery = Delivery(served, dialect, self.fleet, pool)
+        # Runs when the interpreter exits or nothing refers to the engine any more: own servers must not outlive it.
         self._ended = weakref.finalize(self, _end, self.fleet, pool, served.closing)
         self.fleet.start(self._delivery.bring)
 
@@ -154,6 +156,6 @@ class ServerEngine:
 
 
 def _end(fleet: Fleet, pool: ThreadPoolExecutor, closing: ExitStack) -> None:
-    fleet.close()
+    fleet.close()  # first, as it cuts the requests: an interpreter that exits waits for the threads of the pool
     pool.shutdown(wait=False, cancel_futures=True)
     closing.close()

@@ -107,7 +107,7 @@ def _own(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     seen: set[tuple[int, torch.Size]] = set()
     for name, tensor in model.state_dict().items():
         place = (tensor.data_ptr(), tensor.shape)
-        if place not in seen or not tensor.numel():
+        if place not in seen or not tensor.numel():  # tensors without elements share an address, and are not tied
             seen.add(place)
             yield name, tensor
 
