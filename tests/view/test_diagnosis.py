@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.core.finding import CODES, RunFinding
 from grouprl.monitor import health_codes
-from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, Witness, course, diagnose, likelihood
+from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, course, diagnose, likelihood
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.trajectory import of_step
+from grouprl.view.witnesses import Witness
 from single_runs import launch
 
 ROWS = [

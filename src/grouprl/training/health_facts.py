@@ -42,7 +42,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         async_steps=config.run.async_steps,
-        grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
+        grouped=config.batch.group_size > 1 and "past.q" not in method.needs() and not _paid_otherwise(method),
         waits=0 if method.update is None else method.update.first_step(),
         clips="old_bt" in method.objective.needs(),
         kl_weight=cast("float | None", weights[0]) if weights else None,
@@ -54,3 +54,8 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         actions=policy_kind(config.model.name) is not None,
         segments=isinstance(config.task, Mapping) and config.task.get("horizon") is not None,
     )
+
+
+def _paid_otherwise(method: Method) -> bool:
+    """Return whether something else stands in place of the reward, such as certainty, which differs within a group."""
+    return any(part.blind for part in method.reward_transform)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import fmean
 from typing import TypeAlias
 
 from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
-from grouprl.monitor.loops import looped
-from grouprl.view.judge_moves import Moves, judge_moves
-from grouprl.view.pairs import pair_of
+from grouprl.view.judge_moves import judge_moves
 from grouprl.view.runfiles import RunData
-from grouprl.view.trajectory import Trajectory, of_step
+from grouprl.view.trajectory import of_step
+from grouprl.view.witnesses import Witness, witnesses
 
 BREAKS = (
     *("non_finite", "zero_learning_rate", "reward_errors", "sampler_gap", "weak_start", "below_demonstrations"),
@@ -33,48 +30,6 @@ TRIED = 20
 """Largest number of stored steps that are searched for rows: a rare one is in few."""
 EXCERPT = 120
 """Largest number of characters of a row's text."""
-
-
-@dataclass(frozen=True)
-class Witness:
-    """A completion or an episode of a stored step that shows a finding."""
-
-    step: int
-    prompt: str
-    sample: int
-    reward: float | None
-    tokens: int
-    turns: int
-    ended: str
-    cut: bool
-    """Whether a limit ended one of its rows."""
-    text: str
-    tied: bool
-    """Whether all rewards of its group are equal."""
-    repeated: bool
-    """Whether another completion of its group has the same text."""
-    entropy: float
-    """Mean entropy of its tokens, in nats; 0 where it is not stored."""
-    sampled: bool = True
-    """Whether the policy wrote it; a stored row has the reward that its data gave it."""
-    margin: float | None = None
-    """For the better row of a pair: by how much the reward model in training prefers it; None for others."""
-    right: bool = False
-    """Whether the reward counts it as correct."""
-    looped: bool = False
-    """Whether it ends in a loop of tokens."""
-    drift: float = 0.0
-    """Mean log π/π_ref of its tokens, in nats; 0 where it is not stored."""
-    disputed: bool = False
-    """Whether the same text has another reward elsewhere in its group."""
-    gap: float = 0.0
-    """Mean |log-prob of the sampler less the trainer's| of its tokens, in nats; 0 where it is not stored."""
-    pushed: float = 0.0
-    """Sum of the advantages of its trained tokens."""
-    agents: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of each agent, by name."""
-    moved: float = 0.0
-    """Distance between the judge's last score of it and the first, where the judge was asked again."""
 
 
 Seen: TypeAlias = Callable[[int], list[Witness]]
@@ -124,6 +79,11 @@ def _silent(agent: str) -> Sign:
 TIED = _most("rows of groups with equal rewards", _by_reward, lambda row: row.tied)
 DRIFT = "drifting_judge"
 """The finding whose rows are those that the judge was asked about again."""
+DISPLACED = _most(
+    "chosen ones that have lost most against the reference",
+    lambda row: -row.drift,
+    lambda row: row.chosen and row.drift < 0,
+)
 FURTHEST = _most("those furthest from the reference", lambda row: abs(row.drift))
 SIGNS: Mapping[str, Sign] = {
     "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
@@ -146,6 +106,15 @@ SIGNS: Mapping[str, Sign] = {
     "learnt_by_heart": _most("right ones", _by_reward, lambda row: row.right and row.sampled),
     "reference_drift": FURTHEST,
     "far_from_reference": FURTHEST,
+    "likelihood_displacement": DISPLACED,
+    "large_update": _most(
+        "those whose likelihood an update moved most", lambda row: row.stride, lambda row: row.stride > 0
+    ),
+    "weak_start": _most(
+        "wrong ones that are pushed up most",
+        lambda row: row.pushed,
+        lambda row: not row.right and row.sampled and row.pushed > 0,
+    ),
     "sampler_gap": _most(
         "those about which sampler and trainer differ most", lambda row: row.gap, lambda row: row.gap > 0
     ),
@@ -162,6 +131,15 @@ SIGNS: Mapping[str, Sign] = {
 """By code: which rows show a finding. What is not listed is of whole steps: a gradient, a clip, a learning rate."""
 OF_KEYS: Mapping[str, Callable[[str], Sign]] = {"silent_agent": lambda key: _silent(key.partition("/")[2])}
 """By code: which rows show a finding, where that depends on what it is about."""
+WHOLE_STEPS = "It is a finding on whole steps, which no single row shows."
+NOT_STORED = "No rollouts are stored that could show it: run.rollouts_every."
+NONE_OF_THEM = "No row that shows it is in the stored steps around it."
+NEEDS: Mapping[str, str] = {
+    "large_update": "Stored rollouts have the ratio of each token with run.record_updates=tokens.",
+    "likelihood_displacement": "Stored pairs show it where the method has a reference.",
+    "template_variables": "Stored rows do not say which variables a conversation sets; their prompts show the effect.",
+}
+"""By code: why stored rows may not show a finding."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +152,8 @@ class Diagnosis:
     sign: str
     """Which rows are shown, in words; "" if single rows show nothing."""
     rows: tuple[Witness, ...]
+    absent: str = ""
+    """The reason why no row is shown; "" if some are."""
 
     def data(self) -> JsonObject:
         """Return it as JSON data."""
@@ -183,6 +163,7 @@ class Diagnosis:
             "course": [list(point) for point in self.course],
             "sign": self.sign,
             "rows": [asdict(row) for row in self.rows],
+            "absent": self.absent,
         }
 
 
@@ -241,11 +222,20 @@ def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int], seen_at: 
         near = [step for step in stored if step == judge_moves(run.folder)[0]]
     seen = [] if sign is None else _first_shown(seen_at, near, sign)
     if sign is None or not seen:
-        return Diagnosis(found, course(run, found), "", ())
+        return Diagnosis(found, course(run, found), "", (), _absent(found.code, sign, near))
     if sign is LEAST and any(row.margin is not None for row in seen):
         sign = WRONG
     rows = tuple(sign.rows(seen)[:SHOWN])
     return Diagnosis(found, course(run, found), sign.words, rows)
+
+
+def _absent(code: str, sign: Sign | None, stored: Sequence[int]) -> str:
+    """Say why no row of the stored steps is shown for a finding."""
+    if sign is None:
+        return NEEDS.get(code, WHOLE_STEPS)
+    if not stored:
+        return NOT_STORED
+    return f"{NONE_OF_THEM} {NEEDS.get(code, '')}".rstrip()
 
 
 def _first_shown(seen_at: Seen, steps: Sequence[int], sign: Sign) -> list[Witness]:
@@ -264,101 +254,3 @@ def _seen(folder: Path, step: int) -> list[Witness]:
 
 def _stored(folder: Path) -> list[int]:
     return sorted(int(path.stem.partition("-")[2]) for path in folder.glob("rollouts/step-*.parquet"))
-
-
-def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[Witness]:
-    """Return the completions or episodes of a stored step with what findings are about.
-
-    `moves` says how far a judge's scores of rows of this step have moved.
-    """
-    rewards: dict[str, set[float | None]] = {}
-    of_texts: dict[tuple[str, str], list[float | None]] = {}
-    for each in found:
-        rewards.setdefault(each.prompt, set()).add(_reward(each))
-        of_texts.setdefault((each.prompt, _said(each)), []).append(_reward(each))
-    margins, looped_n = _margins(found), _looped(found)
-    return [
-        Witness(
-            step=each.step,
-            prompt=each.prompt,
-            sample=each.sample,
-            reward=_reward(each),
-            tokens=sum(map(len, _own(each, "entropy"))),
-            turns=len(each.turns),
-            ended=each.ended,
-            cut=any(row.get("truncated") for row in each.rows),
-            text=_said(each),
-            tied=len(rewards[each.prompt]) == 1,
-            repeated=len(of_texts[each.prompt, _said(each)]) > 1,
-            entropy=_entropy(each),
-            sampled=each.rows[0].get("source") != "demonstration",
-            margin=margins.get(id(each)),
-            right=any(row.get("correct") for row in each.rows),
-            looped=bool(looped_n[number]),
-            drift=_drift(each),
-            disputed=len({*of_texts[each.prompt, _said(each)]} - {None}) > 1,
-            gap=max((row.get("gap") or 0.0 for row in each.rows), default=0.0),
-            pushed=sum(sum(value or 0.0 for value in row) for row in _own(each, "advantage")),
-            agents=_tokens_of_agents(each),
-            moved=(moves or {}).get((each.prompt, each.sample), 0.0),
-        )
-        for number, each in enumerate(found)
-    ]
-
-
-def _margins(found: Sequence[Trajectory]) -> dict[int, float | None]:
-    """Return the margin of scores of each pair, by the identity of its better row."""
-    groups: dict[object, list[Trajectory]] = {}
-    for each in found:
-        groups.setdefault(each.rows[0].get("group"), []).append(each)
-    ranked = [sorted(group, key=lambda each: -(_reward(each) or 0.0)) for group in groups.values()]
-    pairs = [(group, pair_of([dict(each.rows[0]) for each in group])) for group in ranked]
-    return {id(group[0]): pair["score"] for group, pair in pairs if pair is not None}
-
-
-def _reward(each: Trajectory) -> float | None:
-    if each.rows[0].get("reward") is None:
-        return None
-    return float(sum(row["reward"] or 0.0 for row in each.rows))
-
-
-def _said(each: Trajectory) -> str:
-    return " ⏎ ".join("".join(piece.text for piece in turn.said) for turn in each.turns)
-
-
-def _looped(found: Sequence[Trajectory]) -> Sequence[bool]:
-    """Return which texts end in a loop, as `loop_fraction` counts it: not episodes, whose turns may be alike."""
-    rows = [each.rows[0] for each in found]
-    whole = [[] if row.get("turns") else row.get("completion_ids") or [] for row in rows]
-    ids = [each if row.get("truncated") else each[:-1] for row, each in zip(rows, whole, strict=True)]
-    return looped(ids).tolist()
-
-
-def _entropy(each: Trajectory) -> float:
-    return _mean(_own(each, "entropy"))
-
-
-def _tokens_of_agents(each: Trajectory) -> dict[str, int]:
-    """Return how many tokens each agent wrote."""
-    counts = Counter[str]()
-    for row in each.rows:
-        counts[str(row.get("agent") or "")] += sum(row.get("mask") or ())
-    return {name: count for name, count in counts.items() if name}
-
-
-def _drift(each: Trajectory) -> float:
-    return _mean(_own(each, "log_ratio"))
-
-
-def _mean(found: list[list[float | None]]) -> float:
-    known = [value for row in found for value in row if value is not None]
-    return fmean(known) if known else 0.0
-
-
-def _own(each: Trajectory, name: str) -> list[list[float | None]]:
-    """Return the stored values of each token that the policy wrote, row by row; the texts of tokens may be unknown."""
-    return [
-        [value for value, own in zip(row[name], row["mask"], strict=True) if own]
-        for row in each.rows
-        if row.get(name) and row.get("mask")
-    ]

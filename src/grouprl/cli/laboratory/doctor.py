@@ -20,8 +20,9 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.core.finding import RunFinding
-    from grouprl.view.diagnosis import Diagnosis, Witness
+    from grouprl.view.diagnosis import Diagnosis
     from grouprl.view.runfiles import RunData
+    from grouprl.view.witnesses import Witness
 
 NOTHING = (
     "Nothing was found that needs attention. Most findings need 5 to 20 training steps; what to look at where a run "
@@ -107,6 +108,8 @@ def _lines(data: RunData, each: Diagnosis) -> Iterator[Text]:
     if each.rows:
         yield Text(f"Step {each.rows[0].step}, {data.worded(each.sign)}:")
         yield from (_row(data, row) for row in each.rows)
+    else:
+        yield Text(f"No row is shown. {data.worded(each.absent)}", style="dim")
 
 
 def _command(row: Witness, folder: Path) -> str:

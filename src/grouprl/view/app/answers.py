@@ -85,7 +85,7 @@ def findings(library: RunLibrary, asked: Parameters) -> JsonObject:
         none = "The health report is written from the first step on. Of older runs: grouprl doctor RUN"
         return {"findings": [], "examined": False, "remedy": none if data.findings is None else other}
     found = diagnose(data, listed)
-    told = [each.data() | {"sign": data.worded(each.sign)} for each in found]
+    told = [each.data() | {name: data.worded(getattr(each, name)) for name in ("sign", "absent")} for each in found]
     return {"findings": told, "examined": True, "remedy": ""}
 
 

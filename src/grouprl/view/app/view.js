@@ -226,7 +226,7 @@ const VIEWS = {
     const items = found.findings.map((each) => h("li", { class: each.severity + (each.persists ? "" : " past") },
       h("span", { class: "badge", title: each.code }, each.severity), " ", h("span", { class: "muted" }, each.code + ", " + each.when), h("p", {}, each.text), h("p", { class: "remedy" }, each.remedy),
       each.course.length ? h("p", {}, link(each.key, "curves", { run: name, metric: each.key, phase: each.key.startsWith("eval/") ? "eval" : "train" }), ": " + each.course.map(([step, value]) => short(value) + " (step " + step + ")").join(" → ")) : "",
-      each.rows.length ? h("p", { class: "muted" }, each.sign + ":") : "",
+      h("p", { class: "muted" }, each.rows.length ? each.sign + ":" : "No row is shown. " + each.absent),
       each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + sized(name, row.tokens) + ", " + row.ended.replaceAll("_", " ")))) : ""));
     const running = (lines.find((each) => each.name === name) || {}).state === "running";
     const none = !found.examined ? found.remedy : running ? "Nothing was found so far. Most findings need 5 to 20 steps." : "Nothing was found that needs attention.";
