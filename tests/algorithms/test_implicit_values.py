@@ -10,6 +10,7 @@ from torch import Tensor
 import grouprl
 from grouprl.algorithms.advantage.residual_weight import ResidualWeight
 from grouprl.algorithms.critic.implicit_values import Divergence, ImplicitValues, above, slope_above
+from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.orthogonal_values import OrthogonalValues, pulls
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -173,6 +174,13 @@ def test_the_pulls_are_derivatives_of_the_two_differences() -> None:
     _, found_bt, found_b = pulls(critic, step, step.value_bt, step.final_value_b)  # type: ignore[arg-type]
     torch.testing.assert_close(found_bt, by_bt)
     torch.testing.assert_close(found_b, by_b)
+
+
+def test_actions_that_the_policy_samples_are_not_weighed() -> None:
+    for name in ("f_dvl", "odice"):
+        (said,) = grouprl.method(name).advantage.refuse(RunFacts(stored=False))
+        assert "Set task: trajectories:" in said
+        assert grouprl.method(name).advantage.refuse(RunFacts(stored=True)) == []
 
 
 def test_the_update_needs_its_critic_and_arrays() -> None:

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.advantage.returns import gae
-from grouprl.algorithms.part import part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive, Share
 
@@ -36,6 +36,13 @@ class ResidualWeight(Advantage):
         delta_bt = gae(batch, self.gamma, batch.reward_b.new_zeros(batch.size[0]))
         raw_bt = (self.temperature * delta_bt).exp() if self.rule == "exponential" else delta_bt.clamp(min=0)
         return raw_bt.clamp(max=self.limit) * batch.mask_bt
+
+    @override
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse rows that the policy samples: its own best actions, cloned, are all that it would ever see."""
+        if run.stored:
+            return []
+        return [f"{self.name} weighs stored actions, but this task's are sampled. Set task: trajectories:…"]
 
     @override
     def code(self) -> str:
