@@ -8,9 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    FalconConfig,
+    GPTBigCodeConfig,
+    LlamaConfig,
+    PretrainedConfig,
+    Qwen3MoeConfig,
+)
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
@@ -36,6 +44,7 @@ from grouprl.plan.cluster.simulation import Simulation, simulate
 from grouprl.plan.cluster.workload import Workload, grown, workload
 from grouprl.plan.plan import plan
 from grouprl.policy.language.tiny import build_tiny, char_tokenizer
+from grouprl.policy.layer_sizes import sizes_of
 
 IDEAL = Efficiency(1, 1, 1, 1, 1, 1, 0, 0)
 UNIT = Accelerator("unit", memory=1e12, bandwidth=1e9, flops=1e12, link=1e9, network=1e8, source="")
@@ -187,6 +196,17 @@ def test_learners_that_share_rows_have_room_for_longer_ones_and_send_keys() -> N
     assert placements(SMALL, narrow, IDEAL) == []
     assert "narrow" not in why_no_room(SMALL, narrow)
     assert "GB" in why_no_room(SMALL, narrow)
+
+
+def test_a_run_without_room_is_told_what_each_rank_needs() -> None:
+    """By hand: 16 bytes for each of 8 M weights in 4 ranks; two layers of 4 M numbers, twice, of 2 bytes; 70 tokens."""
+    work = replace(SMALL, parameters=8_100_000, trainable=8_100_000)
+    small = Cluster(2, 2, replace(UNIT, memory=60e6))
+    assert placements(work, small, IDEAL) == []
+    said = why_no_room(work, small)
+    assert "each of its 4 has 0.054 GB to plan with" in said
+    assert "needs 0.0324 GB for its part of weights, gradients and moments, 0.032 for the layers" in said
+    assert "for a row of 70 tokens; a copy that samples takes another 0.0162 GB and caches, over at most 2" in said
 
 
 def test_prompts_are_computed_once_per_group_and_copies_share_the_rows() -> None:
@@ -386,3 +406,23 @@ def test_a_pass_elsewhere_has_room_for_the_layers_of_a_teacher(tmp_path: Path) -
     without = replace(work, gathered=alone.gathered)
     times = [training(each, cluster(1, 2), 2, 2, IDEAL) for each in (without, work)]
     assert times[1].memory - times[0].memory == 2 * (work.layers_at_once - alone.layers_at_once)
+
+
+FALCON = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "vocab_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        (FalconConfig(**FALCON), 1),
+        (FalconConfig(**FALCON, multi_query=False), 4),
+        (FalconConfig(**FALCON, num_kv_heads=2, new_decoder_architecture=True), 4),
+        (GPTBigCodeConfig(n_embd=32, n_head=4, n_layer=1, vocab_size=8, n_positions=8), 1),
+        (LlamaConfig(**FALCON, num_key_value_heads=2), 2),
+    ],
+    ids=["falcon", "falcon of many", "falcon that repeats its own", "bigcode", "llama"],
+)
+def test_the_width_of_keys_is_that_of_the_cache(config: PretrainedConfig, heads: int) -> None:
+    cache = AutoModelForCausalLM.from_config(config).eval()(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
+    keys = cache.layers[0].keys
+    assert sizes_of(config)[3] == heads * 8 == keys.shape[1] * keys.shape[3]

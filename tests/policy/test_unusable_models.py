@@ -105,3 +105,26 @@ def test_adapters_alone_are_no_model(folder: Path) -> None:
     refused(folder, r"adapters of peft alone.*merge_and_unload")
     (folder / "adapter_config.json").unlink()
     refused(folder, r"has no config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_hidden_layers": 0}, r"config.json has num_hidden_layers: 0. there are 1 to 10,000"),
+        ({"num_hidden_layers": 1_000_000}, r"num_hidden_layers: 1000000. there are 1 to 10,000"),
+        ({"hidden_size": -4}, r"hidden_size: -4. it is a whole number from 1"),
+        ({"hidden_size": "16"}, r'hidden_size: "16". it is a whole number'),
+        ({"num_attention_heads": 0}, r"num_attention_heads: 0. it is"),
+        ({"num_key_value_heads": 1.5}, r"num_key_value_heads: 1.5. it is"),
+        ({"text_config": {"vocab_size": 0}}, r"vocab_size: 0. it is"),
+        ({"num_attention_heads": 3}, r"hidden size \(16\) is not a multiple of the number of attention heads \(3\)"),
+        ({"hidden_size": None}, r"field 'hidden_size'"),
+        ({"head_dim": "wide"}, r"field 'head_dim'"),
+        ({"hidden_act": "zing"}, r"transformers found nothing by the name 'zing'"),
+    ],
+    ids=str,
+)
+def test_sizes_that_no_model_has_are_named(folder: Path, changes: dict[str, object], said: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "head_dim": None, **changes}))
+    refused(folder, said)

@@ -202,6 +202,8 @@ def _tiny(run: ResolvedRun, count: int, dtype: str) -> tuple[ModelFacts, object]
 def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    from grouprl.policy.language.load import FAILURES, said_of
+
     folder = Path(as_folder(name)).expanduser()
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
         raise InputError(
@@ -220,9 +222,9 @@ def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None
             model = AutoModelForCausalLM.from_config(stored)
     except InputError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except FAILURES as error:
         if folder.is_dir():
-            raise InputError(f"The model {name} cannot be read: {error}") from error
+            raise InputError(f"The model {name} cannot be read: {said_of(error)}") from error
         return None
     if folder.is_dir() and not (described and has_no_weights(folder)):
         check_files(folder)

@@ -13,8 +13,16 @@ if TYPE_CHECKING:
 def sizes_of(config: PretrainedConfig) -> tuple[int, int, int, int]:
     """Return the number of layers, hidden size, intermediate size and width of keys of a model's text configuration."""
     intermediate = largest(config, "intermediate_size") or 4 * config.hidden_size
-    kv_heads = largest(config, "num_key_value_heads") or heads_of(config)
-    return config.num_hidden_layers, config.hidden_size, intermediate, kv_heads * head_width(config)
+    return config.num_hidden_layers, config.hidden_size, intermediate, key_heads_of(config) * head_width(config)
+
+
+def key_heads_of(config: PretrainedConfig) -> int:
+    """Return the number of a layer's heads of keys; GPTBigCode and the first Falcon models share one by a setting of
+    its own.
+    """
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    return largest(config, "num_key_value_heads") or heads_of(config)
 
 
 def heads_of(config: PretrainedConfig) -> int:

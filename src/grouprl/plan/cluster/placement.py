@@ -13,6 +13,7 @@ from grouprl.plan.cluster.roofline import (
     Efficiency,
     SamplingTime,
     TrainingTime,
+    of_rank,
     sampling,
     syncing,
     training,
@@ -80,12 +81,15 @@ def placements(work: Workload, cluster: Cluster, speed: Efficiency) -> list[Plac
 
 def why_no_room(work: Workload, cluster: Cluster) -> str:
     """Say what a run lacks on a cluster on which it does not fit."""
-    need = 4 * work.parameters + 12 * work.trainable
-    have = cluster.count * cluster.accelerator.memory * USABLE
+    states, gathered, per_token = of_rank(work, cluster.count)
+    row = work.prompt_tokens + work.longest
+    passing = per_token * row / work.context
     return (
-        f"weights, gradients and moments take {need / 1e9:,.0f} GB, sampling another "
-        f"{work.parameters * work.weight_bytes / 1e9:,.0f} GB and caches; {cluster.name} has {have / 1e9:,.0f} GB to "
-        f"plan with, and a row of {work.prompt_tokens + work.longest:,.0f} tokens has to fit on each rank"
+        f"each of its {cluster.count} has {cluster.accelerator.memory * USABLE / 1e9:.3g} GB to plan with. To train it "
+        f"needs {states / 1e9:,.3g} GB for its part of weights, gradients and moments, {gathered / 1e9:,.3g} for the "
+        f"layers that it gathers and {passing / 1e9:,.3g} for a row of {row:,.0f} tokens; a copy that samples takes "
+        f"another {work.parameters * work.weight_bytes / 1e9:,.3g} GB and caches, over at most "
+        f"{min(cluster.count, cluster.per_node)} of them"
     )
 
 

@@ -179,10 +179,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     if ranks % work.context:
         return None
     kind = cluster.accelerator
-    states = _states(work) / shard
-    working = 2 * work.layers_at_once  # in bfloat16
-    inputs = 1 if work.offloads else work.layers
-    per_token = inputs * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
+    states, working, per_token = of_rank(work, shard)
     free = kind.memory * USABLE - states - working
     most = int(free / per_token)
     if most * work.context < work.prompt_tokens + work.longest:
@@ -207,6 +204,13 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
         memory=states + working + min(most, math.ceil(per_update)) * per_token,
         tokens_per_pass=min(most, math.ceil(per_update)),
     )
+
+
+def of_rank(work: Workload, shard: int) -> tuple[float, float, float]:
+    """Return the bytes of a training rank's states, of the layers that it gathers, and of each token of a pass."""
+    inputs = 1 if work.offloads else work.layers
+    per_token = inputs * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
+    return _states(work) / shard, 2 * work.layers_at_once, per_token  # layers are gathered in bfloat16
 
 
 def _states(work: Workload) -> float:

@@ -10,6 +10,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from grouprl.core.errors import GrouprlError, InputError
@@ -45,6 +46,8 @@ FAILURES = (
     KeyError,
     AttributeError,
     RuntimeError,
+    ArithmeticError,
+    StrictDataclassError,
     UnpicklingError,
     SafetensorError,
 )
@@ -189,7 +192,9 @@ def told_of_model(spec: str) -> Iterator[None]:
 
 
 def said_of(error: Exception) -> str:
-    """Return what an error of loading says, in words for files that may not be unpickled."""
+    """Return what an error of loading says, in words for files that may not be unpickled and for missing keys."""
+    if isinstance(error, KeyError):
+        return f"transformers found nothing by the name {error}"
     return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 

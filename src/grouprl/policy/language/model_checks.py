@@ -22,6 +22,15 @@ them `cache` since 5.24.
 """
 
 
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size"),
+    *("n_layer", "n_embd", "n_head"),
+)
+"""Names under which a config.json states what there is at least one of."""
+MOST_LAYERS = 10_000
+"""The largest number of layers of a model; one with more could not even be counted in a sensible time."""
+
+
 def check_config(config: PretrainedConfig, spec: str) -> None:
     """Check that a configuration is that of a causal language model.
 
@@ -53,12 +62,13 @@ def check_state(model: Module, spec: str) -> None:
 
 
 def check_whole(folder: Path) -> None:
-    """Check that a folder holds a model, and not adapters alone.
+    """Check that a folder holds a model, and not adapters alone, and that its config.json states sizes of a model.
 
     Raises:
-        InputError: it has no config.json.
+        InputError: it has no config.json, or that states a size that no model has.
     """
     if (folder / "config.json").is_file():
+        check_sizes(folder / "config.json")
         return
     if (folder / "adapter_config.json").is_file():
         raise InputError(
@@ -71,6 +81,34 @@ def check_whole(folder: Path) -> None:
         "a model folder holds config.json, weights and a tokenizer",
         "Give the folder that save_pretrained wrote",
     )
+
+
+def check_sizes(file: Path) -> None:
+    """Check that each size that a config.json states as one number is that of a model.
+
+    Raises:
+        InputError: one of them is not a whole number, or less than 1, or there are too many layers.
+    """
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # transformers says what is wrong with the file
+        return
+    parts = [stated, stated.get("text_config")] if isinstance(stated, dict) else []
+    for part in parts:
+        if isinstance(part, dict):
+            for name in SIZES:
+                _check_size(file, name, part.get(name))
+
+
+def _check_size(file: Path, name: str, value: object) -> None:
+    """Check one size of a config.json; it may be left to the model's class, or state one number for each layer."""
+    if value is None or isinstance(value, list):
+        return
+    most = MOST_LAYERS if name in ("num_hidden_layers", "n_layer") else None
+    if isinstance(value, int) and value >= 1 and (most is None or value <= most):
+        return
+    rule = "it is a whole number from 1" if most is None else f"there are 1 to {most:,}"
+    raise InputError(f"{file} has {name}: {json.dumps(value)}", rule, "Copy the config.json of the model")
 
 
 def check_files(folder: Path) -> None:
