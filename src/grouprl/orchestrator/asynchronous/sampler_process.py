@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
@@ -18,6 +19,8 @@ LOOK_SECONDS = 0.5
 """Seconds between two checks of a silent sampler."""
 SPEAK_SECONDS = 60.0
 """Seconds of waiting after which the run reports what it waits for; the interval doubles each time."""
+ENDING_SECONDS = 5.0
+"""Seconds that a sampler may take to end after its connection is closed."""
 SHOWN_OUTPUT = 2000
 """Bytes of a dead sampler's last output that are shown."""
 Told: TypeAlias = tuple[str, Any]
@@ -26,17 +29,18 @@ REMEDY = "The files of the run are intact: continue with --resume"
 
 
 class SamplerProcess:
-    """A sampler process in its own session; `hello` is its setup, and `fd` is the descriptor of the weights' memory.
-
-    `listen` receives every message except failures, which are raised.
-    """
+    """A sampler process in its own session; `hello` is its setup, and `fd` is the descriptor of the weights' memory."""
 
     def __init__(self, hello: dict[str, object], fd: int) -> None:
         self._wire, theirs = Pipe()
         wire = theirs.fileno()
         self._child = LoggedProcess(sampler_main.main, wire, files=(wire, fd))
         theirs.close()
-        self._send({"weights": fd, **hello})
+        try:
+            self._send({"weights": fd, **hello})
+        except BaseException:
+            self.close()
+            raise
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
         """Request the completions of one unit of prompts."""
@@ -51,6 +55,7 @@ class SamplerProcess:
         """
         start, speak = time.monotonic(), SPEAK_SECONDS
         while not self._wire.poll(LOOK_SECONDS):
+            # A process that has ended may have sent its last words between the two looks: they name the cause.
             if self._child.poll() is not None and not self._wire.poll(0):
                 raise self._dead()
             if time.monotonic() - start > speak:
@@ -75,7 +80,6 @@ class SamplerProcess:
         try:
             kind, content = pickle.loads(self._wire.recv_bytes())
         except (EOFError, ConnectionError):
-            self._child.wait(LOOK_SECONDS * 10)
             raise self._dead() from None
         if kind == "refused":
             raise InputError(*content)
@@ -86,11 +90,13 @@ class SamplerProcess:
     def _send(self, message: object) -> None:
         try:
             self._wire.send_bytes(pickle.dumps(message))
-        except (BrokenPipeError, ConnectionError):
-            self._child.wait(LOOK_SECONDS * 10)
+        except ConnectionError:
             raise self._dead() from None
 
     def _dead(self) -> RunError:
-        last = self._child.last_output(SHOWN_OUTPUT)
-        how = how_it_ended(self._child.wait())
+        # Its files are closed before it is gone, and it may take long to give back the memory of a large model.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(ENDING_SECONDS)
+        last, code = self._child.last_output(SHOWN_OUTPUT), self._child.returncode
+        how = "closed its connection but did not end" if code is None else how_it_ended(code)
         return RunError(f"the sampler's process {how}. {REMEDY}" + (f". Its last output:\n{last}" if last else ""))
