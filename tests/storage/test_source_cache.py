@@ -98,3 +98,9 @@ def test_plugins_are_asked_each_time(package: Path) -> None:
     compute = counted()
     assert [from_sources("list", ["room"], compute, keep=False) for _ in range(2)] == [[{"call": 1}], [{"call": 2}]]
     assert not (package / "cache").exists()
+
+
+def test_a_listing_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        source_cache.write_listing(tmp_path / "a.json", "digest", [{"value": object()}])
+    assert list(tmp_path.iterdir()) == []

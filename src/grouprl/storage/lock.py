@@ -45,14 +45,19 @@ class FolderLock:
             self.works = False
         self._owner = os.getpid()
         _HELD.add(self)
-        with in_words(run.lock):
-            _sign(self._handle)
+        try:
+            with in_words(run.lock):
+                _sign(self._handle)
+        except BaseException:  # for instance if the disk is full: the caller has no lock to release
+            self.release()
+            raise
 
     def release(self) -> None:
         """Release the lock; may be called twice. In a forked child this releases the copy, not the lock."""
         handle, self._handle = self._handle, -1
         if handle < 0:
             return
+        # A fork shares the open file that the lock belongs to, so unlocking it here would unlock it for the parent.
         if os.getpid() == self._owner:
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)

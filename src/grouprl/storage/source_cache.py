@@ -66,8 +66,13 @@ def write_listing(path: Path, digest: str, made: Sequence[JsonObject]) -> None:
     """Write a listing with the hash of its sources, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        json.dump({"sources": digest, "listing": list(made)}, file, ensure_ascii=False)
-    Path(file.name).replace(path)
+        try:
+            json.dump({"sources": digest, "listing": list(made)}, file, ensure_ascii=False)
+            file.flush()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def _read(path: Path, digest: str) -> list[JsonObject] | None:
