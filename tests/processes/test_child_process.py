@@ -70,6 +70,27 @@ def test_a_child_is_bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     child.end()
 
 
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_end_of_a_child_closes_its_log_although_the_child_is_still_held() -> None:
+    before = open_files()
+    child = LoggedProcess(tell, "a")
+    child.wait(60)
+    child.end()
+    assert child.returncode == 0
+    assert open_files() == before
+
+
+def test_a_child_that_cannot_be_started_leaves_no_file_open() -> None:
+    before = open_files()
+    with pytest.raises(ValueError, match="null byte") as met:
+        LoggedProcess(tell, "\0")
+    assert met.value.__traceback__ is not None  # which holds the child
+    assert open_files() == before
+
+
 def test_the_path_is_this_ones_with_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/a\udc80'b"])

@@ -77,6 +77,7 @@ class ChildProcess(subprocess.Popen[bytes]):
     def end(self) -> None:
         """Kill the process and its children at once, and wait for it; may be called twice."""
         lifeline, self._lifeline = self._lifeline, -1
+        # Only once: after the process was waited for, its number may be that of another group.
         if lifeline >= 0:
             end_group(self)
             os.close(lifeline)
@@ -93,11 +94,20 @@ class LoggedProcess(ChildProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start the process. Raises OSError if it cannot be started."""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it is read as long as there is the process
-        super().__init__(main, *words, files=files, output=self._log, environment=environment)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it is read until the process is ended
+        try:
+            super().__init__(main, *words, files=files, output=self._log, environment=environment)
+        except BaseException:
+            self._log.close()
+            raise
+
+    def end(self) -> None:
+        """Kill the process and its children at once, wait for it, and close its log; may be called twice."""
+        super().end()
+        self._log.close()
 
     def last_output(self, most: int) -> str:
-        """Return the end of the process's output, at most `most` bytes."""
+        """Return the end of the process's output, at most `most` bytes; it must be called before `end`."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace").strip()
 

@@ -43,10 +43,9 @@ def answered(main: Callable[[str, str, str], None], work: object, failed: str) -
         environment = {**environment_without_ranks(), "HF_HUB_OFFLINE": "1"}
         child = LoggedProcess(main, asking, answering, environment=environment)
         try:
-            code = child.wait()
+            if code := child.wait():
+                last = (child.last_output(2000).splitlines() or [how_it_ended(code)])[-1]
+                raise RunError(f"{failed}: {last}")
         finally:
             child.end()
-        if code:
-            last = (child.last_output(2000).splitlines() or [how_it_ended(code)])[-1]
-            raise RunError(f"{failed}: {last}")
         return json.loads(answering.read_text(encoding="utf-8"))
