@@ -102,6 +102,7 @@ class _Copying:
                 if process is None:
                     os.close(files[-1])
                     continue
+                # Its number cannot be another's yet: a process that has ended keeps it until `_report` waits for it.
                 end = os.pidfd_open(process)
                 self.held[end] = process, files[-1]
                 poll.register(end, select.POLLIN)
@@ -128,6 +129,7 @@ class _Copying:
             os.close(code)
         os.close(files.pop())
         os.close(self.lifeline)
+        # Only now, as the leader of a session: the parent may kill that session as soon as it knows the number.
         self.control.sendall(NUMBER.pack(os.getpid()))
         self.control.close()
         return files

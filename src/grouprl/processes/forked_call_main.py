@@ -83,6 +83,7 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., objec
     found = getattr(imported, name)
     getattr(imported, "warm_up", int)()
     found = found if recipe is None else found(*recipe)
+    # A collection in a fork would write to every object it visits, and so copy the pages that are shared.
     gc.freeze()
     return found
 
@@ -124,9 +125,12 @@ def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> No
     """Compute the call in the forked process, write the outcome, and exit."""
     cpu, _, memory = call.limits
     try:
+        # The default action ends even a call inside of C code, where a Python handler would have to wait.
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        # Pipes have no size, so the outcome can still be written.
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        # In the fork alone: a hook cannot be removed, and would end the process that forks at its next fork.
         sys.addaudithook(_guard(call.runs_text))
         signal.setitimer(signal.ITIMER_PROF, cpu)
         try:
@@ -136,6 +140,7 @@ def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> No
         signal.setitimer(signal.ITIMER_PROF, 0)
         write_all(sink, reply_line(outcome))
     finally:
+        # Exit handlers and unwritten buffers are those of the process that forked, so they must not run here.
         os._exit(0)
 
 

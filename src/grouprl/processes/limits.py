@@ -24,6 +24,7 @@ def die_with(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
+    # No event is asked for, because the end of the other side is always reported.
     poll.register(lifeline, 0)
     if poll.poll(0):  # the parent ended before the signal was set up: none will arrive
         os._exit(0)

@@ -19,6 +19,7 @@ def work(lifeline: int, requests: int, replies: int) -> None:
     """Serve as a worker from here on; the first frame holds the function that serves (see `WorkerSpec`)."""
     die_with(lifeline)
     show_stacks()
+    # A program that outlives the worker must not hold these, or the parent would never see them closed.
     for own in (lifeline, requests, replies):
         os.set_inheritable(own, False)
     calls = frames(requests)

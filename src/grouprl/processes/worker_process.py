@@ -223,6 +223,7 @@ def end_workers(workers: Iterable[tuple[WorkerProcess, bool]]) -> None:
 
 def _available(source: io.FileIO) -> bytes:
     found = bytearray()
+    # Bounded, so that a worker that prints without pause cannot keep its reader here.
     while len(found) < PIECE and (piece := source.read(1 << 16)):
         found += piece
     return bytes(found)
