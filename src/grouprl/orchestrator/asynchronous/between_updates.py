@@ -108,6 +108,7 @@ class BetweenUpdates:
     def _until(self, going: Sequence[OpenSample], unit: _Begun) -> Samples[int]:
         sampler = self.rows.sampler
         assert isinstance(sampler, LocalSampler)
+        # The rest of a sample keeps its seed, so the seed tells whose rest a request is.
         needed = {sample.request.seed for sample in unit.open}
         return sampler.sample_until([sample.rest for sample in going], lambda rows: not _any_of(needed, rows))
 

@@ -68,6 +68,7 @@ def serve(wire: Connection, hello: State) -> None:
     except BaseException as error:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         outbox.put(("failed", f"the sampler failed: {type(error).__name__}: {error}\n{trace}"))
+    # The reason has to be on the wire before the process ends with its threads.
     outbox.join()
     os._exit(1)
 
@@ -126,6 +127,7 @@ class WorkerSampler:
         idle = 0.0
         while True:
             begun = time.perf_counter()
+            # It blocks only where no episode is in progress: otherwise new requests join those that are.
             while not self._flow.busy or not inbox.empty():
                 self._flow.request(*inbox.get())
             idle += time.perf_counter() - begun

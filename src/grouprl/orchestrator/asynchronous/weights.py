@@ -117,6 +117,7 @@ class SharedWeights:
                 state, quiet = self._copy(version)
                 if state is not None:
                     return version, state
+                # A slot that was being written may have any checksum: only an untouched one shows damage.
                 wrong += quiet
             time.sleep(0.001)
         if not wrong:
@@ -141,6 +142,7 @@ class SharedWeights:
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         expected = int(self._words[total])
         ready = int(self._words[begin]) == int(self._words[end]) == version
+        # The checksum is taken of a copy, which the writer can no longer change once the versions have been compared.
         held = np.frombuffer(self._map, np.uint8, self._slot, self._start(slot)).copy()
         quiet = ready and int(self._words[begin]) == int(self._words[end]) == version
         state = {place.name: _tensor(held, place) for place in self.places}

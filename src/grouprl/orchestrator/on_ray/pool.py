@@ -90,6 +90,7 @@ class WorkerPool:
     def send(self, number: int, method: str, *arguments: object) -> PlacedCall:
         """Begin a call of worker `number`."""
         seat = self._seat(number)
+        # A call to a worker that has not started waits for its start, too.
         grace = 0.0 if seat.presence.over else self.limits.start_timeout
         deadline = time.monotonic() + self.limits.timeout + grace
         call = PlacedCall(number, method, deadline, self.host.call(seat.worker, method, arguments))
@@ -174,6 +175,7 @@ class WorkerPool:
     def _overdue(self) -> list[PlacedCall]:
         now = time.monotonic()
         late = [call for call in self._calls if now > call.deadline]
+        # Losing a worker ends all its calls, so one of them is enough; the earliest names the cause.
         return list({call.number: call for call in reversed(late)}.values())
 
     def _end(self, call: PlacedCall) -> list[PlacedCall]:
