@@ -76,7 +76,7 @@ def save_checkpoint(
     data: Mapping[str, object] | None = None,
     beside: Mapping[Path, int | None] | None = None,
 ) -> Path:
-    """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); return its folder.
+    """Write the checkpoint after `step` steps of `phase` (see `PREFIX`); return its folder.
 
     `write_parameters` writes weights and optimiser state into the folder that it is given: see `whole_parameters`;
     several processes write their parts into `PARTS` there. `beside` holds the files of the run folder that the

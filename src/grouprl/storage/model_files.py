@@ -105,6 +105,7 @@ def write_tensors(path: Path, described: Sequence[Described], tensors: Iterable[
         file.write(_header(described))
         for (name, dtype, shape), (found, tensor) in zip(described, tensors, strict=True):
             assert (found, tensor.dtype, tuple(tensor.shape)) == (name, dtype, shape), (name, found)
+            # As bytes, because numpy has no bfloat16.
             file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 

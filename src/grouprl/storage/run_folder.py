@@ -175,6 +175,7 @@ class RunFolder:
         """Return all complete records in metrics.jsonl; damaged lines are skipped, as nothing depends on the log."""
         if not self.metrics.is_file():
             return []
+        # After the last line break there is nothing, or a record whose writing was cut off.
         *lines, _ = self.metrics.read_bytes().split(b"\n")
         return [record for line in lines if (record := _record(line)) is not None]
 
@@ -314,6 +315,8 @@ def _put(temporary: Path, path: Path) -> None:
     old = _beside(path, "old")
     _remove(old)
     if path.is_dir():
+        # No system call replaces a folder that is not empty; `settle` undoes this if the process is killed in
+        # between.
         os.rename(path, old)
     try:
         os.replace(temporary, path)
@@ -321,6 +324,7 @@ def _put(temporary: Path, path: Path) -> None:
         if old.exists():
             os.rename(old, path)
         raise
+    # The new name has to be on disk before the old content goes: a power cut must leave one of them.
     sync_folder(path.parent)
     _remove(old)
 
@@ -336,6 +340,7 @@ def _open_to_readers(path: Path) -> None:
     """Give files the permissions that the user's umask allows, because some libraries make them readable by their owner
     only.
     """
+    # The mask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     for entry in [path] if path.is_file() else [path, *path.rglob("*")]:
