@@ -238,6 +238,7 @@ class Batch:
         if unknown := changes.keys() - self.__dataclass_fields__.keys():
             wrong = sorted(unknown)
             raise TypeError(f"Batch has no field {', '.join(wrong)}. {suggest(wrong[0], self.__dataclass_fields__)}")
+        # `dataclasses.replace` would check every field again, in every pass of every step.
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__, **changes)
         return copied
@@ -256,6 +257,7 @@ class Batch:
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)
         if self.parent_b is not None:
+            # A parent is named by its row, and rows get new numbers here.
             changes["parent_b"] = moved(self.parent_b[index], index, self.size[0])
         return self._with(changes)
 

@@ -74,6 +74,7 @@ def leave_one_out_mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = 
     own_n = torch.ones_like(value_n) if weight_n is None else weight_n.to(value_n.dtype)
     others_n = count(id_n, weight_n, value_n.dtype) - own_n
     rest_n = total(value_n, id_n, weight_n) - value_n * own_n
+    # `where` computes both sides, and the gradient through a division by 0 would be NaN in spite of it.
     return torch.where(others_n > 0, rest_n / others_n.clamp(min=1e-30), 0)
 
 
@@ -82,6 +83,7 @@ def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = N
     index_n, _ = compact(id_n)
     keep_n = torch.ones_like(value_n, dtype=torch.bool) if weight_n is None else weight_n > 0
     own_nn = torch.eye(len(index_n), dtype=torch.bool, device=index_n.device)
+    # By pairs, because sums from which an element's own share is subtracted lose digits where values hardly differ.
     other_nn = (index_n[:, None] == index_n[None]) & keep_n[None] & ~own_nn
     m_n = other_nn.sum(1).to(value_n.dtype)
     mean_n = (other_nn * value_n).sum(1) / m_n.clamp(min=1)
@@ -110,6 +112,7 @@ def differs(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Te
 def rank(value_n: Tensor, id_n: Tensor) -> Tensor:
     """[N] int64 rank within each segment: 0 for the smallest; ties keep their order of appearance."""
     index_n, k = compact(id_n)
+    # Sorted by value first: the second sort keeps that order within each segment, because it is stable.
     by_value_n = torch.argsort(value_n, stable=True)
     order_n = by_value_n[torch.argsort(index_n[by_value_n], stable=True)]
     sizes_k = torch.bincount(index_n, minlength=k)
@@ -128,6 +131,7 @@ def softmax(value_n: Tensor, id_n: Tensor) -> Tensor:
 def log_softmax(value_n: Tensor, id_n: Tensor, weight_n: Tensor) -> Tensor:
     """[N] log of the softmax among the elements of each segment whose weight is not 0; 0 at the others."""
     known_n = weight_n > 0
+    # Any constant may be subtracted, so the gradient need not pass through the choice of the largest.
     top_n = extreme(value_n.detach(), id_n, weight_n, largest=True)
     shifted_n = torch.where(known_n, value_n - top_n, 0)
     sum_n = total(shifted_n.exp(), id_n, known_n)
