@@ -173,6 +173,7 @@ class ErrorPolicy:
         self._consecutive = int(state["consecutive"])
         self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
         self._prompts = [bool(lost) for lost in state.get("prompts", ())]
+        # A checkpoint without the entry counts as scored: the stricter limit is for runs that have just begun.
         self._scored, self._last = bool(state.get("scored", True)), str(state.get("last", ""))
         self._way = str(state.get("way", ""))
         self._alike = int(state.get("alike", 0))
@@ -180,6 +181,7 @@ class ErrorPolicy:
 
 def _way(problem: Problem) -> str:
     """Return the key by which failures are alike: the part that failed, the kind of error and its line."""
+    # The message of an exception often quotes the completion; its type and the innermost line do not.
     what = problem.what.partition(":")[0] if problem.trace else problem.what
     return " ".join((problem.by, VARIES.sub("…", what), *LINE.findall(problem.trace)[-1:]))
 

@@ -161,6 +161,7 @@ class RewardWorkers(VerdictReward):
                 for slot in list(self._slots):
                     self._attend(slot, batch)
         except BaseException:
+            # Their verdicts would arrive during the next batch, where they are invalid replies.
             for slot in [slot for slot in self._slots if slot.job is not None]:
                 self._remove(slot)
             raise
@@ -194,6 +195,7 @@ class RewardWorkers(VerdictReward):
             if batch.waiting and slot.ready and slot.job is None:
                 self._number += 1
                 job = batch.waiting.popleft()
+                # What it printed before is no evidence on this job.
                 slot.number, slot.process.printed = self._number, b""
                 slot.process.send(batch.request(self._number, job))
                 slot.job, slot.deadline = job, time.monotonic() + self._clock(job, batch.limit)
@@ -261,6 +263,7 @@ class RewardWorkers(VerdictReward):
         if slot.job.mode == "whole":
             batch.fail(rows, failed)
         elif slot.job.mode == "each":
+            # A worker scores in the order of the job, so the first completion without a verdict is the one to blame.
             batch.fail(rows[:1], failed)
             batch.waiting.extendleft([_Job("each", rows[1:])] if rows[1:] else [])
         else:  # scored one by one, the completion that is to blame shows
