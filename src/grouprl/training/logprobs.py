@@ -125,6 +125,7 @@ def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Bat
     """Set the old log-probs of `rows` [N]; rows that no policy sampled also get them as behaviour log-probs."""
     if not len(rows):
         return batch
+    # Copies: where the sampler's log-probs are taken as the old ones, both fields are one tensor.
     old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
     logp_nt = logp_nt.to(old_bt)  # an engine may give its numbers in double precision
     old_bt[rows] = logp_nt

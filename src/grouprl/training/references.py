@@ -42,11 +42,13 @@ class KnownRows:
         keys = inputs.fingerprints()
         length_b = inputs.present_bt().sum(1).tolist()
         new = [row for row, key in enumerate(keys) if key not in self.rows]
+        # Taken out first: `_keep` may drop rows of this very batch from the cache.
         found = {key: self.rows[key] for key in keys if key in self.rows}
         again = [row for row, key in enumerate(keys) if key in found and length_b[row]][: int(self.allowed is not None)]
         asked = sorted([*new, *again])
         if asked:
             logp_nt = scorer.logp(inputs if len(asked) == len(keys) else inputs.rows(asked)).cpu()
+            # A view would keep the log-probs of the whole pass in memory as long as one of its rows is known.
             scored = {row: logp_nt[n, : length_b[row]].clone() for n, row in enumerate(asked)}
             self._compare([(found[keys[row]], scored[row]) for row in again])
             found |= {keys[row]: scored[row] for row in new}
@@ -74,6 +76,7 @@ class KnownRows:
         """Compare restored log-probs with what the reference says now, once."""
         for restored_t, now_t in rows:
             worst, allowed = float((restored_t - now_t).abs().max()), self.allowed or 0.0
+            # Not `worst > allowed`, which is false for NaN.
             if not worst <= allowed:
                 raise RunError(
                     "the reference is not the one of the checkpoint: the log-prob of a token that was kept there "

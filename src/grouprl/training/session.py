@@ -207,6 +207,7 @@ class Session:
         """Write a checkpoint of all state, then delete the oldest ones beyond those to keep."""
         assert self.optimizer is not None
         run = self.run
+        # The checkpoint seals the log up to its present length, so these bytes must be on disk before it.
         run.sync_metrics()
         state: State = {
             "phase": self.phase,
@@ -229,6 +230,7 @@ class Session:
         if self.references.frozen is not None:
             beside[run.reference_of(self.renewed)] = None
         written = save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
+        # Only after the new one is whole on disk: at no time is there no checkpoint.
         prune(run, self.config.run.keep, self.best_step)
         self.announcer.tell(CheckpointWritten(written, self.phase, self.step))
 
@@ -314,6 +316,7 @@ def assemble(
         task,
         source,
         row_source,
+        # Looked up when it is called: the session is made of this context, and does not exist yet.
         clock=lambda: session.step,
         renew_reference=lambda: session.renew_reference(),
         initial_policy=lambda: session.initial_policy(),

@@ -247,6 +247,7 @@ def _clipped_norm(model: Trainable, owners: Owners, grad_clip: float) -> float:
     if (spread := distributed(model)) is not None:
         norm = spread.clip(limit)
     else:
+        # Each agent's gradient is clipped by itself, so that a large one does not shrink those of the others.
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in owners))
     if not math.isfinite(norm):
         raise RunError(
