@@ -75,6 +75,7 @@ class Slot(WorkerSlot):
         while self.queued and (self.together or len(self.sent) < self._ahead()):
             each = self.queued[0] if self.together or self._quick() else self._furthest()
             own = next(number)
+            # Pickled while it is still queued: if that raises, the call is not lost.
             frame = pickle.dumps((own, each.method, each.episode, each.arguments))
             self.queued.remove(each)
             if not self.sent:

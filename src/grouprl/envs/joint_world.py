@@ -90,6 +90,7 @@ class ToldWorld:
         """Begin the episode with the strategy that the example tells. Raises InputError if there is no such
         strategy.
         """
+        # A stream of its own: the world draws from the same seed, and both would begin with the same numbers.
         drawn = int(np.random.default_rng((seed, 1)).integers(self.strategies))
         self._number = int(example.columns.get("told", drawn))
         if not 0 <= self._number < self.strategies:
@@ -188,6 +189,7 @@ class InTurns:
         self._done[self._next] = action
         if len(self._done) < len(self._seen):
             return Step(self._shown())  # type: ignore[arg-type]
+        # Before the world moves: at the end of an episode there is no later observation to show.
         last = self._shown(self._next_to_last)
         found = self._world.act(self._done)
         self._team = self._round({**found.seen, **found.finals}, self._done)

@@ -49,6 +49,7 @@ class ControlEnvironment:
 
         self._env, self._used, self._playing = self._make(), True, True
         found, info = begun(self._env, int(example.columns["seed"]))
+        # After the reset, which is to draw the same beginning for all samples of a group.
         self._env.unwrapped.np_random = np_random(seed)[0]
         return self._shown(found, info)
 
