@@ -31,6 +31,7 @@ def paired_p_value(difference_nm: Floats) -> float:
     part_m = difference_nm.var(0, ddof=1) / seeds / tasks**2
     error, mean = math.sqrt(part_m.sum()), float(difference_nm.mean())
     if without_spread(difference_nm):
+        # Rounding leaves a spread and a mean of some 1e-17 where exact arithmetic leaves none.
         return 1.0 if abs(mean) <= 1e-12 else 2.0 ** (1 - seeds)
     freedom = part_m.sum() ** 2 / (part_m**2 / (seeds - 1)).sum()
     return two_sided_t(mean / error, float(freedom))
@@ -66,6 +67,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
+        # A larger p-value must not get a smaller adjusted one, although its factor is smaller.
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = highest
     return adjusted
