@@ -12,6 +12,7 @@ from grouprl.algorithms.update.update import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.training.steps import sloping
 from grouprl.training.update import Learner, minibatches, update
 from updates import accumulate, gradient, make_batch, make_policy
 
@@ -278,3 +279,12 @@ def test_learning_rate_rises_and_falls() -> None:
     cosine = Optim(lr=2.0, schedule="cosine", min_lr_ratio=0.0)
     assert learning_rate(cosine, 5, 10) == pytest.approx(1.0)
     assert learning_rate(Optim(lr=3.0, schedule="constant"), 99, 100) == 3.0
+
+
+def test_rows_whose_derivatives_cancel_but_for_rounding_are_not_trained() -> None:
+    """Whether two equal terms leave exactly 0 hangs on the order of their sums."""
+    x = torch.tensor([[0.1 + 0.2 - 0.3, 0.0], [0.0, -1.0], [1e-9, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    assert x[0, 0] > 0
+    assert sloping(x).tolist() == [False, True, True, False]
+    assert sloping(x.float()[:, :, None]).tolist() == [False, True, False, False], "float32 rounds at 1e-7"
+    assert sloping(torch.zeros(2, 3)).tolist() == [False, False]

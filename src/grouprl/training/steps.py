@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from grouprl.algorithms.method import Loss
 from grouprl.core.batch import Batch
+from grouprl.core.edges import OF_TOKENS
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
 from grouprl.policy.state import pull_back
@@ -208,10 +209,19 @@ def _coupled(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float
         model.backward(inputs_of(step), cotangents)
     elif out.value.requires_grad:
         pull_back(outputs, cotangents)
-    alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
+    alive_b = torch.stack([sloping(x) for x in cotangents.values()]).any(0)
     sums: dict[str, float] = defaultdict(float)
     _add(sums, {**out.metrics, "loss": out.value.detach()})
     return {**sums, "rows_trained": _share(alive_b)}
+
+
+def sloping(x: Tensor) -> Tensor:
+    """Return which rows [B] of a loss's derivatives [B,…] have one beyond rounding, beside the largest of the step.
+
+    Where a row's terms cancel, the last bits, which hang on the order of sums, decide whether they are exactly 0.
+    """
+    size_b = x.abs().reshape(len(x), -1).amax(1)
+    return size_b > OF_TOKENS * torch.finfo(x.dtype).eps * size_b.max()
 
 
 def _cotangents(value: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
