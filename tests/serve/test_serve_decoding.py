@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -81,3 +81,9 @@ def test_bytes_that_are_no_text_are_said_all_the_same() -> None:
     assert found.text == "".join(told) == text.decode(errors="replace")
     cut, told, _ = say("é".encode() * 50, budget=33)
     assert cut.text == "".join(told) == "é" * 16 + "\ufffd"
+
+
+def test_a_request_after_the_end_is_cancelled_and_does_not_wait_for_ever() -> None:
+    sampling = BatchedSampling(cast("Any", Bytes()), sampler=cast("Any", Says([65])))
+    sampling.close()
+    assert sampling.sample(SampleJob((0,), 1, 0)).cancelled()

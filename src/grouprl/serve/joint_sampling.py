@@ -83,13 +83,17 @@ class BatchedSampling:
         self.largest = 0
         """Largest number of completions that were sampled together so far."""
         self._queue: queue.Queue[_OpenSession | None] = queue.Queue()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
         self._thread.start()
 
     def sample(self, line: SampleJob) -> Future[ServedTurn]:
-        """Request a completion; cancelling its future stops its sampling."""
+        """Request a completion; cancelling its future stops its sampling. After `close` it is cancelled at once."""
         future: Future[ServedTurn] = Future()
         self._queue.put(_OpenSession(line, future))
+        # Checked after the request is in the queue: either the thread still finds it there, or this sees the end.
+        if self._over.is_set():
+            future.cancel()
         return future
 
     def close(self) -> None:
@@ -114,6 +118,7 @@ class BatchedSampling:
             active = [each for each in self._stretch(active) if not each.future.done()]
 
     def _cancel(self, active: list[_OpenSession]) -> None:
+        self._over.set()
         while not self._queue.empty():
             active += [each for each in [self._queue.get()] if each is not None]
         for each in active:

@@ -171,6 +171,10 @@ class Fleet:
             server.wire.cut()  # or else its other requests would wait for their own time limits
             server.own.end()
             server.own.start()
+            # `close` may have ended the old process meanwhile, and knows nothing of the new one.
+            if self._closed:
+                server.own.end()
+                return
         self._thread(self._come_up, server)
 
     def _come_up(self, server: Server) -> None:

@@ -167,11 +167,14 @@ class WeightMemory:
             return torch.frombuffer(bytearray(held[start:end]), dtype=torch.uint8)
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the memory; may be called twice."""
         if self._map is not None:
             self._map.close()
             self._map = None
+        # A run that fails before its first exchange has nothing mapped, but the descriptor is open from the start.
+        if self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
     def _room(self, size: int) -> mmap.mmap:
         if self._map is None or len(self._map) < size:

@@ -143,9 +143,10 @@ def _sampler(station: Station, acting: ActingCopies) -> LocalSampler:
     if acting.share > 0:
         blend = BlendedPolicy(station.kept[WHOLE], station.kept[WHOLE_REFERENCE], acting.share, acting.mean)
         return LocalSampler(cast("Policy", blend))
-    if SAMPLER not in station.kept:
-        station.kept[SAMPLER] = LocalSampler(station.kept[WHOLE])
-    found: LocalSampler = station.kept[SAMPLER]
+    found: LocalSampler | None = station.kept.get(SAMPLER)
+    # A rank outlives policies: the next one's full copy is another object, and the old sampler would keep the old one.
+    if found is None or found.policy is not station.kept[WHOLE]:
+        found = station.kept[SAMPLER] = LocalSampler(station.kept[WHOLE])
     return found
 
 
