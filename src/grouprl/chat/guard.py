@@ -88,6 +88,7 @@ class _Body:
                 self._hold(len(part))
                 parts.append(part)
             else:
+                # Too large already: the rest is read for the client to see the refusal, and not kept.
                 parts.clear()
         if size > self.limits.body_bytes:
             raise self._too_large()

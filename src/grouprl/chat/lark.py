@@ -102,6 +102,7 @@ class _LarkWriter:
         return f"part{len(self.rules) - 1}"
 
     def _literal(self, text: str) -> str:
+        # Longest first: of two signs of which one begins the other, the pattern takes the first that fits.
         signs = "|".join(map(re.escape, sorted(self.single, key=len, reverse=True)))
         pieces = re.split(f"({signs})", text) if signs else [text]
         written = (

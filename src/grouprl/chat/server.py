@@ -256,6 +256,7 @@ def _too_slow(seconds: float | None) -> Refusal:
 async def _accepted(task: asyncio.Task[Completion], queue: Pieced, seconds: float | None) -> None:
     """Wait until the backend accepts a request, which it says by a first piece; raise Refusal if it refuses it."""
     try:
+        # None is the end of the task: a refusal is raised here, and any other end is put back for the reader.
         if await asyncio.wait_for(queue.get(), seconds) is None:
             task.result()
             queue.put_nowait(None)
@@ -283,6 +284,7 @@ async def _events(
     end = None if seconds is None else loop.time() + seconds
 
     def pieces(index: int, text: str) -> None:
+        # From the sampling thread: asyncio queues may only be touched in their own loop.
         loop.call_soon_threadsafe(queue.put_nowait, (index, text))
 
     task = asyncio.ensure_future(backend.answer(request, key, pieces))

@@ -55,6 +55,7 @@ def token_logprobs(
     numbers, plain = len(hidden_md) * len(weight_vd), cross is None and torch.is_grad_enabled()
     if precision == "mixed" and plain and not entropy and numbers * torch.bfloat16.itemsize <= KEPT_BYTES:
         return TokenScores(mixed_logprobs(hidden_md, weight_vd, bias_v, target_m, temperature, rows), None, None)
+    # Not with `cross`, whose gradient needs the logits, and not only the log-probs that would be kept.
     keeps = plain and numbers * max(weight_vd.itemsize, torch.float32.itemsize) <= KEPT_BYTES
     logp_m, entropy_m, cross_m = _TokenLogprobs.apply(
         hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, precision, keeps

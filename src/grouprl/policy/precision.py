@@ -108,6 +108,7 @@ def _products(weight: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.
 
 
 def _seconds(run: Callable[[], torch.Tensor]) -> float:
+    # On one thread its own time, which other processes on a crowded machine do not lengthen.
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     begun = clock()
     run()

@@ -106,6 +106,7 @@ class BatchedSampling:
         while True:
             try:
                 while len(active) < self.at_once:
+                    # Waits only if nothing is sampled: otherwise who comes later joins at the next stretch.
                     new = self._queue.get(block=not active)
                     if new is None:
                         self._cancel(active)
@@ -171,6 +172,7 @@ class BatchedSampling:
         """Finish a completion that has ended, and pass on the new text of a streamed one."""
         line, looked = each.line, len(each.text)
         text = self._text_so_far(each)
+        # A stop text may begin in what was searched before, but not end there.
         found = [at for at in (text.find(stop, max(0, looked - len(stop))) for stop in line.stop) if at >= 0]
         if found:
             self._cut(each, before)

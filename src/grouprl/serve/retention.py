@@ -42,6 +42,7 @@ class _KeyRetained(Generic[K]):
     cost: int = 0
 
     def put(self, thing: K, mark: bytes) -> None:
+        # Taken out first, as its mark and its size may be others than when it was put in.
         self.drop(thing.number)
         self.things[thing.number] = (thing, mark, thing.cost)
         self.marks.setdefault(mark, {})[thing.number] = thing

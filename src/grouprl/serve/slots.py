@@ -52,6 +52,7 @@ class Slots:
     def _give(self) -> None:
         self.free += 1
         while self.free > 0 and self._queues:
+            # A refused request may have left an empty queue, which is dropped here.
             key, queue = next(iter(self._queues.items()))
             turn = queue.popleft() if queue else None
             if queue:

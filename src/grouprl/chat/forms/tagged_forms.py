@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grouprl.chat.calls import Form, named
 from grouprl.chat.forms.endings import Calls, dumped, without
-from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed
+from grouprl.chat.scanning import Found, after_space, closed, joined, scanned
 from grouprl.chat.turn_content import Call, Malformed
 from grouprl.core.json_types import JsonMapping
 
@@ -49,7 +49,7 @@ class GlmForm(Form):
 
     def _read(self, text: str, at: int) -> Found:
         name = self.name.match(text, at)
-        if unclosed(text, at, self.sign, self.close) and self.close not in text[at:]:
+        if self.close not in text[at:]:
             return [Malformed("<tool_call> without </tool_call>")], at
         if name is None:
             return [Malformed("<tool_call> without a name")], at

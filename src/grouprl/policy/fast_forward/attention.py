@@ -79,6 +79,7 @@ class HeadLayout:
             rows += [self._rows(_keys(block), first, kv, self.total) for first in (self.heads, self.heads + kv)]
         row_n, packed = torch.cat(rows), self.stream * self.total
         self.gather_n = row_n.clamp(max=packed - 1)
+        # Padding has the number after the last row: its count is dropped, and so are its places, which sort last.
         count = torch.bincount(row_n, minlength=packed + 1)[:-1]
         self.begin_n = F.pad(count.cumsum(0), (1, 0))
         self.back_n = _sorted_places(row_n)[: int(self.begin_n[-1])]
@@ -88,6 +89,7 @@ class HeadLayout:
         blocks, packed = (*self.short, *self.long), self.stream * self.heads
         row_n = torch.cat([self._rows(block.token_rl, 0, self.heads, self.heads) for block in blocks])
         own = torch.empty(packed + 1, dtype=torch.long, device=self.device)
+        # All padding writes into the extra entry at the end, which is dropped.
         own[row_n] = torch.arange(len(row_n), device=self.device)
         self.own_n, self.output_n = own[:-1], row_n.clamp(max=packed - 1)
         self.padding_n = (row_n == packed).nonzero()[:, 0]
@@ -255,6 +257,7 @@ def _grad_attended(
     found_nd = torch.empty_like(table_nd)
     parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
     queries = [query for query, _, _ in parts]
+    # What the softmax subtracts, a sum over keys of weight times (gradient · value), is gradient · output.
     along_nd = (grad_nd * out_nd).sum(-1, keepdim=True)
     columns = (parts, found, weights, _like(grad_nd, queries), _like(along_nd, queries))
     with wide_sums(layout.mixed, grad_nd.device):
@@ -289,6 +292,7 @@ def attention_weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     the exponentials are summed here, without subtracting the maximum unless a score is large enough to need it.
     """
     keys = scores.shape[-1]
+    # Before the bias is added: its -inf would make every block one of large scores.
     smallest, largest = torch.aminmax(scores)
     scores += bias
     if keys % VECTOR == 0 or max(-float(smallest), float(largest)) > SAFE_SCORE:

@@ -93,6 +93,7 @@ def _slides(config: PretrainedConfig) -> bool:
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
     window = getattr(config, "sliding_window", None)
+    # A window as wide as all positions hides nothing.
     return window is not None and window < config.max_position_embeddings
 
 
@@ -153,6 +154,7 @@ class LeanModel:
         frequencies.
         """
         frequency = self.core.model.rotary_emb.inv_freq.to(self.device, torch.float32)
+        # In float32 for float64 weights, too, as transformers does: exact angles would be other than the model's.
         angle = position[..., None].float() * frequency
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         return torch.complex(angle.cos().to(wide), angle.sin().to(wide))
@@ -345,6 +347,7 @@ class LeanEngine:
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = output_layer(self.lean.core)
         recomputed = len(plan.ids_s) > self.checkpoint_above
+        # Pieces are computed again in the backward pass: a waste where activations are kept anyway.
         keeps = torch.is_grad_enabled() and not recomputed
         states_nd = self.lean.states(plan, recomputed, sys.maxsize if keeps else self.piece)
         scored = None if head is None else Head(linear_weight(head), head.bias, self.lean.precision)

@@ -155,6 +155,7 @@ def _layer(lean: LeanModel, layer: DecoderLayer) -> LayerWeights:
     weight, bias = lean.qkv(layer)
     attention_norm, weight = _folded(lean, layer.input_layernorm, weight)
     normed, queries = hasattr(attention, "q_norm"), lean.heads * lean.size
+    # A norm of heads would undo a scale in the weights, so there the scale is in the norm's own weight (`q_norm`).
     if not normed:
         weight = _scaled(weight, queries, lean.size)
         bias = None if bias is None else _scaled(bias, queries, lean.size)

@@ -79,6 +79,7 @@ class _Heads(torch.autograd.Function):
     def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         unit, scale, norm, *weights = ctx.saved_tensors
         how: HeadTurn = ctx.how
+        # A copy, as the rotation is in place, and autograd may use its gradient elsewhere.
         grad = _turn(grad.clone(), how, how.turn_s.conj())
         grad_bias = grad.sum(0) if ctx.needs_input_grad[2] else None
         rounded, unit = grad.bfloat16()[:, how.back_n], unit.float()
@@ -121,6 +122,7 @@ class _GatedBlock(torch.autograd.Function):
 
 def _unit(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return x / sqrt(mean(x^2) + eps) and the factor 1 / sqrt(mean(x^2) + eps), [S, 1]."""
+    # A reduction alone: `x.square()` would first write a tensor as large as x.
     square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     scale = square.div_(x.shape[-1]).add_(eps).rsqrt_()
     return x * scale, scale
@@ -130,6 +132,7 @@ def _grad_normed(
     grad: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor, norm: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradients of x and of the norm's weight, given that of unit * norm."""
+    # From bfloat16 this is a copy, which the steps below may overwrite.
     grad = grad.float()
     product = grad * unit
     grad_norm = product.sum(0)
@@ -166,6 +169,7 @@ def _grad_active(grad: torch.Tensor, gate_up: torch.Tensor) -> tuple[torch.Tenso
     (gate, up), grad = gate_up.float().chunk(2, dim=-1), grad.float()
     found, active = torch.empty_like(gate_up), F.silu(gate)
     grad_gate, grad_up = found.chunk(2, dim=-1)
+    # First, since the next product overwrites `grad`.
     grad_up.copy_(active * grad)
     grad_gate.copy_(torch.ops.aten.silu_backward(grad.mul_(up), gate))
     return active.mul_(up).bfloat16(), found

@@ -151,8 +151,10 @@ def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.n
     # therefore named by the stream index of the token that it predicts; a last token has none, and gets an index after
     # the stream.
     last_m = at_m == (prompt_b + response_b - 1)[row_m]
+    # `where` reads both sides: the index of a last token is beyond its row, and may be beyond the table.
     told_m = np.where(last_m, stream + row_m, path_bk[row_m, np.minimum(at_m, path_bk.shape[1] - 1)])
     first = np.full(stream + len(tokens), -1)
+    # Predictions of one name are equal: it does not matter that the last of them is kept.
     first[told_m] = np.arange(len(told_m))
     chosen = first[first >= 0]
     place = np.cumsum(first >= 0) - 1
@@ -195,6 +197,7 @@ def length_classes(length_r: np.ndarray, keys: int) -> list[np.ndarray]:
     sorted_r, count = length_r[order], np.arange(1, len(length_r) + 1)
     whole = len(length_r) * longest * (keys + longest)
     cost = count * sorted_r * (keys + sorted_r) + (len(length_r) - count) * longest * (keys + longest)
+    # The last cost is that of a single class, so that an empty second class never passes the test below.
     cut = int(cost.argmin()) + 1
     if cost.min() > (1 - WORTH_SPLITTING) * whole:
         return [np.arange(len(length_r))]

@@ -62,6 +62,7 @@ class _JoinedOutputs(torch.autograd.Function):
         most = int(count_r.max())
         if not most:
             return own_n.new_empty(0, *own_n.shape[1:])
+        # A gathering takes one size from all ranks, and ranks have unlike numbers of predictions.
         filled = torch.cat([own_n, own_n.new_zeros(most - len(own_n), *own_n.shape[1:])])
         all_rn = group.gathered(filled)
         found_m = own_n.new_empty(len(owner_m), *own_n.shape[1:])

@@ -113,6 +113,7 @@ class Ranks:
             try:
                 _given_out([None, *((work, share) for share in shares[1:])], self.station.control)  # not to itself
                 outcome = _done(self.station, work, shares[0])
+                # Rank 0 gathers None from itself: its own result need not be pickled.
                 dist.gather_object(None, found, dst=0, group=self.station.answers)
                 found[0] = outcome
             except BaseException as error:
@@ -182,6 +183,7 @@ def follow() -> None:
         while (given := _received(station.control)) is not None:
             calls += 1
             outcome = _reported(store, station, *given)
+            # Before the answer: if one rank is silent, these notes tell rank 0 which.
             store.set(f"done/{station.rank}", str(calls))
             dist.gather_object(outcome, None, dst=0, group=station.answers)
     except RuntimeError:

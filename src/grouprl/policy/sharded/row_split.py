@@ -39,6 +39,7 @@ def split_over_ranks(
 def _pieces(rows: list[int], shared: Sequence[int], own: Sequence[int], fair: float) -> list[list[int]]:
     """Divide the rows of one prompt into pieces of about one fair share of tokens each."""
     total = sum(own[row] for row in rows)
+    # The last term keeps a rounding error from cutting a prompt that is exactly a whole number of shares.
     count = max(1, math.ceil((shared[rows[0]] + total) / fair - 1e-9)) if fair else 1
     pieces: dict[int, list[int]] = {}
     before = 0

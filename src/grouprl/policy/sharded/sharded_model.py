@@ -127,6 +127,7 @@ class ShardedModel(TextModel):
         return self.score(tokens, tuple(names)) if names else {}
 
     def _leaf(self) -> Tensor:
+        # Autograd calls the backward pass of a node only if something that goes in requires a gradient.
         return torch.zeros((), dtype=self.score_dtype, requires_grad=True)
 
     @spanned("forward")
@@ -140,6 +141,7 @@ class ShardedModel(TextModel):
         shares = [
             Scoring([None if rows is None else tokens.rows(rows) for rows in own], names, name, base) for own in cut
         ]
+        # Ranks of a team have the same rows, and return the same: those of the first are enough.
         found = self.ranks.call(work.score, shares)[:: self.ranks.team] if len(tokens) else []
         parts = [part for each in found for part in each]
         passes = [rows for own in cut[:: self.ranks.team] for rows in own if rows is not None]
@@ -191,6 +193,7 @@ class ShardedModel(TextModel):
         prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
         shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.teams)
         passes = [self._part.cut(tokens, [rows[i] for i in share]) for share in shares]
+        # A pass gathers weights from all ranks: one that had fewer passes would leave the others waiting.
         most = max(map(len, passes))
         return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.team)]
 
@@ -240,6 +243,7 @@ class ShardedModel(TextModel):
         for part in in_parts(list(names), {each: own[each].numel() * own[each].element_size() for each in own}):
             found = self.ranks.each(work.gather, work.Gather(name, tuple(part)))[0]
             assert found is not None
+            # Each is taken out before it is handed on, so that nothing here keeps what the caller has released.
             while part:
                 yield (each := part.pop(0)), found.pop(each)
 

@@ -67,6 +67,7 @@ class SharedTrunk(TeamPolicy):
         """
         if value_head:
             raise InputError("a value head on several heads", "a critic has a model of its own", "Leave it out")
+        # All in one call, whose memo keeps what they share shared.
         models = copy.deepcopy({agent: member.model for agent, member in self.members.items()})
         if not trainable:
             for model in models.values():
@@ -132,6 +133,7 @@ def _with_head(model: PreTrainedModel) -> PreTrainedModel:
     """Return the same model with a copy of its output layer in place of its own; all other modules are shared."""
     twin, head = copy.copy(model), output_layer(model)
     assert head is not None, "with_heads checks it"
+    # A shallow copy has the same dictionary of modules: to set the head there would set the original's.
     twin._modules, twin.config = dict(model._modules), copy.deepcopy(model.config)
     own = copy.deepcopy(head).requires_grad_(head.weight.requires_grad)
     twin.set_output_embeddings(own)

@@ -214,6 +214,7 @@ def _joined(tokens: Tokens, found: Mapping[int, torch.Tensor]) -> torch.Tensor:
     order = [row for agent in sorted(found) for row in _rows_of(tokens, agent)]
     device = found[min(found)].device
     padded = [nn.functional.pad(x, (0, tokens.max_response - x.shape[1])).to(device) for _, x in sorted(found.items())]
+    # `order` says where each row comes from; its argsort says where each is now.
     return torch.cat(padded)[torch.tensor(order).argsort().to(device)]
 
 

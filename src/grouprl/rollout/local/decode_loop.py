@@ -244,6 +244,7 @@ class _Writer:
         done_r = (token_r[:, None] == self.eos).any(1)
         for sequence in self.settings.stop:
             if t + 1 >= len(sequence):
+                # Sampled tokens alone: a stop sequence does not begin in the prompt.
                 tail_tr = self.token_tb[t + 1 - len(sequence) : t + 1, row_r]
                 done_r |= (tail_tr == torch.tensor(sequence, device=self.device)[:, None]).all(0)
         if self.stop_texts is not None:

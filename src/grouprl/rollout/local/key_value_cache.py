@@ -90,6 +90,7 @@ class CacheLayout:
         row_r = self.row_r.numpy()  # for small arrays on a CPU numpy takes a tenth of torch's time
         count_n = np.bincount(row_r, minlength=self.prompts)
         self.group = int(count_n.max())
+        # In the smallest type: up to 16 bits numpy sorts by radix.
         order = np.argsort(row_r.astype(np.min_scalar_type(self.prompts)), kind="stable")
         first_n = np.cumsum(count_n) - count_n
         at_r = np.empty_like(row_r)

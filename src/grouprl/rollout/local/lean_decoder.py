@@ -41,6 +41,7 @@ class LeanDecoder:
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
         most = rows or len(row_r)
         self.layout = CacheLayout(real_nl, row_r, lean.dtype, sharing_pays(lean, most, len(prompts), width))
+        # Zeros, since slots of padding take part in products: a weight of 0 times what was in memory may be NaN.
         kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
             device
         )
@@ -189,5 +190,6 @@ def _seen(position_nl: torch.Tensor) -> torch.Tensor:
     """Return a mask [N,1,L,L] of the keys that each query may see: real ones up to its own; padding sees itself."""
     width = position_nl.shape[1]
     causal = torch.ones(width, width, dtype=torch.bool, device=position_nl.device).tril()
+    # A softmax over no key is NaN, and NaN times a weight of 0 is NaN for every token that skips the padding.
     itself = torch.eye(width, dtype=torch.bool, device=position_nl.device)
     return ((causal & (position_nl >= 0)[:, None]) | itself)[:, None]

@@ -43,6 +43,7 @@ class PreallocatedLayer(DynamicLayer):
         """Continue with the rows `beam_idx`, at most as many as before; they move to the front."""
         for number, held in enumerate(self._room):
             held[: len(beam_idx), :, : self.used] = held[beam_idx, :, : self.used]
+            # A view of fewer rows: the model takes the number of rows from what it is shown.
             self._room[number] = held[: len(beam_idx)]
         self._show()
 

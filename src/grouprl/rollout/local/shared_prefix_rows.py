@@ -65,6 +65,7 @@ class Branches:
 
     def _line_up(self) -> None:
         """Put the branches in the order of the rows; from now on each row has its own branch."""
+        # There are as many branches as rows, so this is a permutation, and the decoder copies no more than it has.
         self.decoder.keep(self.branch_r)
         self.branch_r, self.lined_up = torch.arange(self.branches, device=self.branch_r.device), True
 

@@ -46,6 +46,7 @@ def sample(p_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
     """
     cumulated_rv = p_rv.cumsum(-1, dtype=torch.float64)
     target_r = uniform_r[:, None] * cumulated_rv[:, -1:]
+    # From the right: a token of probability 0 has the same sum as the one before it, and is passed over.
     return torch.searchsorted(cumulated_rv, target_r, right=True)[:, 0]
 
 
@@ -79,5 +80,6 @@ def keep_top_p(logp_rv: torch.Tensor, p: float) -> torch.Tensor:
     mass = ordered.exp()
     before = mass.cumsum(-1) - mass
     outside = before >= p * mass.sum(-1, keepdim=True)
+    # With p = 0 no token would be left.
     outside[:, 0] = False
     return logp_rv.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)

@@ -84,6 +84,7 @@ class TurnCache:
 
     def keep(self, names: Sequence[Hashable], leaves: Sequence[Leaving], rows: Sequence[Sequence[int]]) -> None:
         """Store the keys and values of ended rows; `rows` are their tokens, the last of which has not been read."""
+        # By identity: rows that left together share one tensor, which stays as long as any of them is held.
         used = sum(_size(kv) for kv in {id(held.kv): held.kv for held in self._held.values()}.values())
         for leaving in leaves:
             used += _size(leaving.kv)

@@ -155,6 +155,7 @@ class WeightMemory:
         for (name, *_, start, size), (found, tensor) in zip(places, tensors, strict=True):
             assert name == found
             held[start : start + size] = _bytes(tensor)
+        # The memory may be larger: it keeps the size of the largest version so far.
         with memoryview(held) as view:
             checksum = zlib.crc32(view[: places[-1][3] + places[-1][4]])
         self.written = WrittenWeights(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)
@@ -178,6 +179,7 @@ class WeightMemory:
 
     def _room(self, size: int) -> mmap.mmap:
         if self._map is None or len(self._map) < size:
+            # An empty file cannot be mapped.
             os.ftruncate(self._fd, max(size, 1))
             self._map = mmap.mmap(self._fd, max(size, 1))
         return self._map
@@ -189,4 +191,5 @@ def _unnamed() -> int:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
+    # As bytes, since numpy has no bfloat16.
     return memoryview(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

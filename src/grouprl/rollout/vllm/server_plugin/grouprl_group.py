@@ -150,6 +150,7 @@ class Group:
                         f"a part of the weights was not sent within {self._seconds:g} seconds, or sending was given up"
                     )
                 time.sleep(LOOK)
+            # Completed work may have failed: only this raises its error.
             work.wait()
         except RuntimeError as error:
             raise error if isinstance(error, BrokenOff) else BrokenOff(_first_line(error)) from None
