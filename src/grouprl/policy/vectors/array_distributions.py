@@ -157,7 +157,6 @@ def _category(probs_ra: Tensor, chance_r: Sequence[float] | np.ndarray, greedy: 
     """
     if greedy:
         return probs_ra.argmax(-1)
-    # In float64: in float32 the sum of many actions may stay below a chance close to 1.
     below_ra = probs_ra.double().cpu().numpy().cumsum(-1)
     whole_r1 = below_ra[:, -1:]
     chosen_r = (below_ra <= np.asarray(chance_r)[:, None] * whole_r1).sum(-1)
