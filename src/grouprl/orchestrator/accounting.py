@@ -120,6 +120,7 @@ def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
     if not gone_b.any():
         return fate_b
     failed_b = np.isin(status_b, FAILED)
+    # In rising order of precedence: each line may overwrite what those above it say of a row.
     fate_b[gone_b & np.isin(samples.ordinal_b, samples.ordinal_b[failed_b])] = "group"
     if samples.greedy_reward_b is not None:
         fate_b[gone_b & ~np.isfinite(samples.greedy_reward_b)] = "baseline"

@@ -87,6 +87,7 @@ class PlacedSampler(ShareSampler):
         key, batches = (session.number, number), list(session.batches[number])
 
         def arguments(life: int) -> tuple[object, ...]:
+            # A worker's replacement knows nothing of the session: it is sent every batch from the first on.
             known = self._lives.get(key) == life
             self._lives[key] = life
             return weights, self._name(session, number), not known, batches[-1:] if known else batches

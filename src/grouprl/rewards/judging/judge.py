@@ -108,6 +108,7 @@ class TrajectoryJudge(VerdictReward):
         Raises:
             NoAnswer: if no try gave a usable reply.
         """
+        # Shown twice, equal trajectories could get different scores, and an advantage out of nothing.
         distinct = list(dict.fromkeys((each.text, repr(each.prompt)) for each in group))
         first = {key: next(each for each in group if (each.text, repr(each.prompt)) == key) for key in distinct}
         told = shown([first[key] for key in distinct], self.rubric, self.seed, self.longest)

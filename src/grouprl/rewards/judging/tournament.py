@@ -68,6 +68,7 @@ def _ends(rows: Sequence[int], said: list[Judgement]) -> Play[tuple[int, int, bo
     losers = [one if winner == other else other for (one, other), winner in zip(first, winners, strict=True)]
     best = yield from _last([*winners, *_free(rows)], said)
     worst = yield from _last(losers, said, lower=True)
+    # The best and the worst may have met in the first round, and no pair is asked about twice.
     known = {**chances, **{match[::-1]: 1 - chance for match, chance in chances.items()}}
     if (best, worst) in known:
         return best, worst, known[best, worst] > DRAWN

@@ -41,11 +41,13 @@ class VerdictStore:
             RunError: the disk is full, or the folder cannot be written to.
         """
         file = self._file(request)
+        # Threads and processes may store the same verdict at once, so each writes a file of its own.
         own = file.with_name(f".{file.stem}.{os.getpid()}.{get_ident()}.part")
         with in_words(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 _write(own, json.dumps({"scores": list(scores)}))
+                # The first stands: others may have been paid by it already. A damaged one is replaced.
                 if not _placed_first(own, file) and (first := self.find(request, len(scores), *counts)) is not None:
                     return first
                 os.replace(own, file)

@@ -181,6 +181,7 @@ def _same_elements(theirs: Sequence[str], ours: Sequence[str], evaluated: bool, 
         return False
     if ordered:
         return all(same(a.strip(), b.strip(), evaluated, equal) for a, b in zip(theirs, ours, strict=True))
+    # One by one: equality of formulas is no key to sort or to look up by, and an element may occur twice.
     left = [element.strip() for element in ours]
     for wanted in theirs:
         found = next((i for i, element in enumerate(left) if same(wanted.strip(), element, evaluated, equal)), None)

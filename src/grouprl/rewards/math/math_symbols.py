@@ -260,6 +260,7 @@ def _same_inequality(theirs: sympy.Rel, ours: sympy.Rel) -> bool:
 def _same_expression(theirs: sympy.Expr, ours: sympy.Expr) -> bool:
     if theirs.free_symbols != ours.free_symbols and not (theirs.free_symbols and ours.free_symbols):
         return False
+    # A difference of infinities is not a number, and so never 0.
     if sympy.oo in (theirs, ours) or -sympy.oo in (theirs, ours):
         return bool(theirs == ours)
     difference = (theirs - ours).doit()
