@@ -120,6 +120,7 @@ def _gradients(policy: Policy, groups: Iterable[Sequence[JsonMapping]], tokens: 
             weight_bt[b, : len(pushed)] = torch.as_tensor(-pushed / tokens)
         policy.backward(inputs, {LOG_PROB: weight_bt})
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        # In double precision: the signal is a small difference of sums of as many squares as there are parameters.
         yield torch.cat([part.detach().reshape(-1).to("cpu", torch.float64) for part in parts])
     for each in parameters:
         each.grad = None

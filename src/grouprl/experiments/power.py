@@ -66,6 +66,7 @@ def extrapolated(rewards: Sequence[Floats], size: int) -> float | None:
 def _all(first: float, second: float, size: int) -> float:
     """Return E[p^size] of a beta distribution with E[p] = `first` and E[p²] = `second`."""
     variance = second - first**2
+    # The beta distribution's parameters would be infinite here, and 0 in the case below.
     if variance <= 1e-12:
         return first**size
     if variance >= first * (1 - first) - 1e-12:

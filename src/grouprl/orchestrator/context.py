@@ -182,6 +182,7 @@ class SessionContext:
             return
         lost = set(samples.index_b[lost_b].tolist())
         names = dict(zip(samples.index_b.tolist(), (example.id for example in samples.examples), strict=True))
+        # Reversed, so that the first problem of a prompt is the one that stays.
         whats = {p.sample_id.rpartition("#")[0]: p.what for p in reversed(samples.scores.problems)}
         for index in dict.fromkeys(samples.index_b.tolist()):
             if index not in lost:

@@ -66,6 +66,8 @@ class RayHost:
     """
 
     def __init__(self, cluster: Placing, counts: Mapping[Kind, int], hello: Mapping[Kind, Hello]) -> None:
+        # Ten times as long as the own watch needs, so that the run ends with a message before Ray kills it without
+        # one.
         os.environ.setdefault(RECONNECT, str(round(10 * (PATIENCE + GRACE))))
         ray = imported_ray()
         self.settings = cluster
@@ -123,6 +125,7 @@ class RayHost:
         ray = imported_ray()
         first, _ = ray.wait(list(calls), num_returns=1, timeout=seconds)
         self.head.check()
+        # The first wait returns at most one; this one takes all the others that have ended by now.
         over: list[Ticket] = first and list(ray.wait(list(calls), num_returns=len(calls), timeout=0)[0])
         return over
 

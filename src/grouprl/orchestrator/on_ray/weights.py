@@ -57,6 +57,7 @@ def pack_tensors(state: Mapping[str, Tensor]) -> Packed:
         name: (
             str(tensor.dtype).removeprefix("torch."),
             tuple(tensor.shape),
+            # As bytes, because numpy has no bfloat16.
             tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy(),
         )
         for name, tensor in state.items()
