@@ -81,6 +81,7 @@ def test_the_end_of_a_child_closes_its_log_although_the_child_is_still_held() ->
     child.end()
     assert child.returncode == 0
     assert open_files() == before
+    assert child.last_output(100) == "", "a watcher may ask at any time"
 
 
 def test_a_child_that_cannot_be_started_leaves_no_file_open() -> None:

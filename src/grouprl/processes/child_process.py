@@ -107,7 +107,9 @@ class LoggedProcess(ChildProcess):
         self._log.close()
 
     def last_output(self, most: int) -> str:
-        """Return the end of the process's output, at most `most` bytes; it must be called before `end`."""
+        """Return the end of the process's output, at most `most` bytes; '' after `end`."""
+        if self._log.closed:
+            return ""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace").strip()
 

@@ -190,6 +190,5 @@ def _seen(position_nl: torch.Tensor) -> torch.Tensor:
     """Return a mask [N,1,L,L] of the keys that each query may see: real ones up to its own; padding sees itself."""
     width = position_nl.shape[1]
     causal = torch.ones(width, width, dtype=torch.bool, device=position_nl.device).tril()
-    # A softmax over no key is NaN, and NaN times a weight of 0 is NaN for every token that skips the padding.
     itself = torch.eye(width, dtype=torch.bool, device=position_nl.device)
     return ((causal & (position_nl >= 0)[:, None]) | itself)[:, None]
