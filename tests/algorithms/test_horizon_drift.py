@@ -135,3 +135,13 @@ def test_the_lines_of_plain_torch_are_the_part(part: Objective) -> None:
 def test_a_feature_without_its_weight_is_refused() -> None:
     with pytest.raises(InputError, match="weights"):
         compose({"base": "horizon_drift", "objective": {"part": "feature_drift", "weights": [1.0, 2.0]}})
+
+
+def test_the_weights_of_features_have_the_precision_of_the_policy() -> None:
+    """0.1 + 0.3·(4/10) is no number of float32: the drift of each token, in whole float64, from its eight features."""
+    part = FeatureDrift(weights=(0.1,) * 8, late=(0.3,) * 8)
+    for log, adv, loss in zip(LOGS, ADVS, losses(part, moved(4, 11))[0].tolist(), strict=True):
+        off = -math.expm1(log)
+        total = sum(x * (1 + adv) for x in (off, off**2, log, log**2))
+        drift = max(0.0, (0.1 + 0.3 * 0.4) * total - 1e-6)
+        assert loss == pytest.approx(drift - math.exp(log) * adv, abs=1e-13)

@@ -30,7 +30,8 @@ entry(
             "mean return of the other rows;  every n steps π_pivot ← π"
         ),
         defaults={
-            "target": "R*, the question's own",
+            "target": "R*, the question's own: set it; 0 asks for a policy that earns nothing, which learns to fail "
+            "where rewards are 0 or above",
             "coef": "k, our choice: 0.01",
             "every": "n, our choice: 10 steps; more than the run has keep the first policy as pivot",
         },

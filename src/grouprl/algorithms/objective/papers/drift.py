@@ -130,8 +130,8 @@ class FeatureDrift(Surrogate):
         adv_bt = batch.need("advantage_bt", self.name)
         log_bt = held(log_ratio(logp_bt, batch, "token"))
         u = elapsed(batch, self.name) if any(self.late) else 0.0
-        weight_k = torch.tensor([now + u * later for now, later in zip(self.weights, self.late, strict=True)])
-        sum_bt = features(log_bt, adv_bt) @ weight_k.to(adv_bt)
+        weights = [now + u * later for now, later in zip(self.weights, self.late, strict=True)]
+        sum_bt = features(log_bt, adv_bt) @ adv_bt.new_tensor(weights)
         drift_bt = (sum_bt - SLACK).clamp(min=0)
         return TokenLoss(drift_bt - log_bt.exp() * adv_bt, {"drift": drift_bt.detach()})
 
