@@ -191,10 +191,3 @@ def test_the_update_needs_its_critic_and_arrays() -> None:
     odice = grouprl.method("odice")
     with pytest.raises(InputError, match="arrays"):
         list(OrthogonalValues()(Learner(policy, None, odice), batch.replace(inputs=None)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("name", "stored", "refused"), [("f_dvl", False, 1), ("odice", False, 1), ("odice", True, 0)])
-def test_sampled_actions_are_not_cloned(name: str, stored: bool, refused: int) -> None:
-    facts = RunFacts(stored=stored)
-    found = [said for part in grouprl.method(name).parts() for said in part.refuse(facts)]
-    assert sum("Set task: trajectories:" in said for said in found) == refused

@@ -43,3 +43,8 @@ def test_the_tokens_of_the_budget_are_shown(unit: Unit, shown: str, tmp_path: Pa
     assert ("tokens trained on" in arms.head) == (unit == "trained")
     assert {row[arms.head.index(words)] for row in arms.rows} == {shown}
     assert {row[runs.head.index(words)] for row in runs.rows} == {shown}
+
+
+def test_a_fraction_of_a_second_is_shown() -> None:
+    amounts = (0.2, 12.5, 300.0, 1_234_567.0)
+    assert [str(Budget("seconds", each)).split()[0] for each in amounts] == ["0.2", "12.5", "300", "1,234,567"]

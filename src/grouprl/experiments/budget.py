@@ -38,7 +38,7 @@ class Budget:
             raise InputError("--budget seconds", "an amount has to be given", "Write: --budget seconds=120")
 
     def __str__(self) -> str:
-        amount = "" if self.amount is None else f"{self.amount:,.0f} "
+        amount = "" if self.amount is None else f"{amount_text(self.amount)} "
         return f"{amount}{WORDS[self.unit]}"
 
     def settings(self, steps: int) -> tuple[str, ...]:
@@ -46,6 +46,11 @@ class Budget:
         if self.unit == "steps":
             return (f"steps={steps if self.amount is None else int(self.amount)}",)
         return f"steps={MOST_STEPS * steps}", "optim.schedule=constant"
+
+
+def amount_text(amount: float) -> str:
+    """Return an amount as text, fractions only where they matter: seconds may be few."""
+    return f"{amount:,.0f}" if amount >= 100 or amount == int(amount) else f"{amount:g}"
 
 
 def budget_of(text: str) -> Budget:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grouprl.experiments.aggregates import Interval
-from grouprl.experiments.budget import WORDS
+from grouprl.experiments.budget import WORDS, amount_text
 from grouprl.experiments.result import LEVEL, ComparisonResult
 
 HEALTH = {"dead_groups": "dead groups", "entropy": "entropy at the end", "length_mean": "length at the end"}
@@ -44,7 +44,7 @@ def listings(result: ComparisonResult) -> list[ResultTable]:
 
 def facts(result: ComparisonResult) -> str:
     """Return one sentence about the terms of the comparison."""
-    budgets = ", ".join(f"{amount:,.0f} on {source}" for source, amount in result.amounts.items())
+    budgets = ", ".join(f"{amount_text(amount)} on {source}" for source, amount in result.amounts.items())
     return (
         f"Measured: {result.measure}{result.direction}. Budget of a run: {result.unit} ({budgets}). "
         f"{result.seeds} paired seeds: runs of one seed start from the same weights, and see the same prompts."
