@@ -28,7 +28,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous import sampler_process
 from grouprl.orchestrator.asynchronous.sampler_process import SamplerProcess
-from grouprl.processes.child_process import LoggedProcess
+from grouprl.processes.child_process import ChildProcess, LoggedProcess
 from grouprl.records.tokens import Tokens
 from grouprl.training.export import load_trained
 from grouprl.training.loop import train
@@ -163,7 +163,10 @@ class _Forked:
         self.pid = self._process.pid
 
     last_output = LoggedProcess.last_output
-    end = LoggedProcess.end
+
+    def end(self) -> None:
+        ChildProcess.end(self)  # type: ignore[arg-type]
+        self._log.close()
 
     def _forks(self) -> Any:
         return FORKS
