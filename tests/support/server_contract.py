@@ -161,15 +161,18 @@ class ServerContract:
     def test_work_is_given_up_when_the_run_is_interrupted(self, engine: Any) -> None:
         endless(engine)
         engine.sample(REQUESTS[:1])
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def interrupt() -> None:
             wait_until(lambda: self.at_work(engine))
             os.kill(os.getpid(), signal.SIGINT)
 
-        threading.Thread(target=interrupt, daemon=True).start()
-        with pytest.raises(KeyboardInterrupt):
-            engine.sample([replace(request, budget=LONG) for request in REQUESTS * 8])
+        heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+        try:
+            threading.Thread(target=interrupt, daemon=True).start()
+            with pytest.raises(KeyboardInterrupt):
+                engine.sample([replace(request, budget=LONG) for request in REQUESTS * 8])
+        finally:
+            signal.signal(signal.SIGINT, heard)
         wait_until(lambda: not self.at_work(engine))
         assert engine.sample(REQUESTS[:2]).actions
 
