@@ -136,3 +136,14 @@ def test_strings_are_sampled_in_proportion_to_their_reward_and_z_is_found(name: 
     assert distance == pytest.approx(0, abs=2e-3)
     assert float(flow[0].detach()) == pytest.approx(float(log_r.logsumexp(0)), abs=1e-2)
     assert math.isfinite(float(flow.detach().abs().max()))
+
+
+def test_what_a_row_says_of_its_flows_by_hand() -> None:
+    """log F(s_0) = 1 + log 2 + log 4 and log F(s_1) = 1 + log 4, where the row's end has a log reward of 1."""
+    logp_bt = torch.tensor([[0.5, 0.25]], dtype=torch.float64).log()
+    flow_bt = torch.tensor([[1 + math.log(8), 1 + math.log(4)]], dtype=torch.float64)
+    ready = method("db").prepare(batch(logp_bt, flow_bt, torch.ones(1, dtype=torch.float64)))
+    assert torch.allclose(ready.need("return_bt", "test"), flow_bt)
+    loss = method("db").value_loss(flow_bt, ready)
+    assert float(loss.value) == pytest.approx(0.0, abs=1e-15)
+    assert float(loss.metrics["value_error"]) == pytest.approx(0.0, abs=1e-15)
