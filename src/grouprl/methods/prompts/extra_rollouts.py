@@ -178,9 +178,10 @@ entry(
         recommended={"verify_coef": 1.0},
         notes=[
             "grouprl.evaluation.verification has the inference side: scores of completions and votes weighted by them.",
-            "A small policy that never saw such prompts may at λ = 1 learn the verdicts at the cost of its "
-            "completions; "
-            "on a task of four letters 0.3 taught both.",
+            "A policy that has never written a verdict loses its completions at λ = 1: a verdict of 10 nats has a "
+            "gradient hundreds of times as long as that of the completions (grad_norm of the first step; "
+            "source_likelihood_loss is the verdicts' nats times λ). Teach it the verdicts first, or lower verify_coef; "
+            "on a task of four letters 0.3 taught both, on one of six 0.01.",
         ],
     ),
     base="grpo",
