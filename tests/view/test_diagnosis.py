@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.core.finding import CODES, RunFinding
 from grouprl.monitor import health_codes
-from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, course, diagnose, likelihood
+from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, by_likelihood, course, diagnose
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.trajectory import of_step
 from grouprl.view.witnesses import Witness
@@ -96,11 +96,33 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         found("sampler_gap", first=9),
         found("moves_too_fast", first=1),
     ]
-    order = [each.code for each in sorted(findings, key=likelihood)]
+    order = [each.code for each in by_likelihood(findings)]
     assert order == [
         "moves_too_fast", "sampler_gap",
         "no_signal", "truncation", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("others", "first"),
+    [
+        (("truncation", "collapse"), "large_update"),
+        (("truncation",), "truncation"),  # nothing collapsed, whatever the steps were
+        (("earlier", "collapse"), "earlier"),  # which may be the reason of the large steps, too
+    ],
+)
+def test_large_updates_explain_a_collapse_that_nothing_else_preceded(others: tuple[str, ...], first: str) -> None:
+    known = {
+        "truncation": found("truncation", "alarm"),
+        "collapse": found("collapse", "alarm", first=11),
+        "earlier": found("dead_groups", "alarm", first=4),
+    }
+    findings = [
+        *(known[name] for name in others),
+        found("large_update", persists=False),
+        found("inert_clip", "note", 1),
+    ]
+    assert by_likelihood(findings)[0].code == {"earlier": "dead_groups"}.get(first, first)
 
 
 @pytest.mark.parametrize(

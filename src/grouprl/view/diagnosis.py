@@ -22,6 +22,8 @@ BREAKS = (
 )
 """Findings that explain others: what is broken before anything can be learned, steps that destroy the policy, and texts
 in loops, which grow, are cut off and are all alike."""
+STRIDE = "large_update"
+"""The finding that explains a collapse where nothing else began before it; later it may be the collapse that moves."""
 OUTCOMES = ("no_gain", "collapse")
 """Findings that others explain."""
 SHOWN = 3
@@ -189,12 +191,23 @@ def diagnose(run: RunData, findings: Sequence[RunFinding]) -> list[Diagnosis]:
     others explain; alarms stand before warnings, and what began earlier before what began later.
     """
     stored, seen = _stored(run.folder), lru_cache(TRIED)(partial(_seen, run.folder))  # findings show the same steps
-    return [_diagnosis(run, found, stored, seen) for found in sorted(findings, key=likelihood)]
+    return [_diagnosis(run, found, stored, seen) for found in by_likelihood(findings)]
 
 
-def likelihood(found: RunFinding) -> tuple[bool, int, int, bool, int]:
-    """Return a key that sorts findings by how likely they are the cause of the others, the likeliest first."""
-    tier = 0 if found.code in BREAKS else 2 if found.code in OUTCOMES else 1
+def by_likelihood(findings: Sequence[RunFinding]) -> list[RunFinding]:
+    """Return findings by how likely they are the cause of the others, the likeliest first."""
+    breaks = (*BREAKS, STRIDE) if _strides_first(findings) else BREAKS
+    return sorted(findings, key=partial(_likelihood, breaks))
+
+
+def _strides_first(findings: Sequence[RunFinding]) -> bool:
+    """Return whether a collapse was preceded by large updates, and these by nothing else."""
+    began = {found.code: found.first_step for found in findings if found.severity != "note"}
+    return "collapse" in began and began.get(STRIDE) == min(began.values())
+
+
+def _likelihood(breaks: Sequence[str], found: RunFinding) -> tuple[bool, int, int, bool, int]:
+    tier = 0 if found.code in breaks else 2 if found.code in OUTCOMES else 1
     return found.severity == "note", tier, SEVERITIES.index(found.severity), not found.persists, found.first_step
 
 
