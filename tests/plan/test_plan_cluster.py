@@ -117,7 +117,7 @@ def test_sizes_by_hand() -> None:
     assert (SMALL.head, SMALL.body) == (100_000, 1_000_000)
     assert replace(SMALL, tied=False).body == 900_000
     assert (SMALL.rows, SMALL.tokens, SMALL.sampled_tokens) == (8, 240, 160)
-    assert SMALL.cached_bytes == 2 * 2 * 50 * 2
+    assert SMALL.cached_bytes(1) == 2 * 2 * 50 * 2
     products = 2 * 1_000_000 * 240 + 2 * 100_000 * 160
     assert forward_flops(SMALL) == products + 4 * 2 * 100 * 240 * 15
 

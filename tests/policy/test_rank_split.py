@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.plan.memory import SAMPLER, Cost, gathered, memory_on_ranks
 from grouprl.plan.model_facts import ModelFacts
+from grouprl.policy.sharded import rank_work
 from grouprl.policy.sharded.row_split import split_over_ranks
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from updates import make_batch, make_policy
@@ -89,3 +93,31 @@ def test_a_rank_gathers_the_two_largest_layers_twice() -> None:
     assert gathered(made(parameters=3 * 100 + 10 * 4, vocabulary=10)).bytes == 2 * 4 * (100 + 100)
     assert gathered(made(parameters=3 * 100 + 50 * 4, vocabulary=50)).bytes == 2 * 4 * (200 + 100)
     assert gathered(made(parameters=3 * 100 + 2 * 50 * 4, vocabulary=50, tied=False)).bytes == 2 * 4 * (200 + 100)
+
+
+class OnGpu:
+    """A parameter of another device, whose whole is its own memory, as of one rank."""
+
+    def detach(self) -> OnGpu:
+        return self
+
+    full_tensor = untyped_storage = clone = detach
+
+    def data_ptr(self) -> int:
+        return 7
+
+    def to(self, device: str, *, copy: bool) -> torch.Tensor:
+        assert copy
+        return torch.zeros(2, device=device)
+
+    def cpu(self) -> torch.Tensor:
+        return torch.zeros(2)
+
+
+def test_gathered_weights_are_in_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_work, "local", lambda tensor: tensor)
+    kept: Any = {"policy": SimpleNamespace(every_parameter=lambda: {"w": OnGpu()})}
+    station: Any = SimpleNamespace(rank=0, kept=kept)
+    found = rank_work.gather(station, rank_work.Gather("policy", ("w",)))
+    assert found is not None
+    assert isinstance(found["w"], torch.Tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import pickle
@@ -15,7 +16,7 @@ import pytest
 
 from grouprl.core.errors import RunError
 from grouprl.processes import single_worker
-from grouprl.processes.fork_server import WorkerStarter, supported
+from grouprl.processes.fork_server import ForkServer, WorkerStarter, supported
 from grouprl.processes.frames import BadReply, Replies
 from grouprl.processes.parcel import pack, unpack
 from grouprl.processes.single_worker import SingleWorker
@@ -200,3 +201,20 @@ def test_workers_are_copies_once_there_is_one_to_copy() -> None:
 
 def test_a_parcel_is_a_function_by_its_path() -> None:
     assert unpack(pack(prepare, "function")) is prepare
+
+
+def test_a_worker_for_whose_pipes_there_are_too_few_descriptors_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, pipe = [0], os.pipe
+
+    def scarce() -> tuple[int, int]:
+        made[0] += 1
+        if made[0] == 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipe()
+
+    server = ForkServer.__new__(ForkServer)
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "pipe", scarce)
+    with pytest.raises(OSError, match="Too many open files"):
+        server.begin(())
+    assert os.listdir("/proc/self/fd") == before

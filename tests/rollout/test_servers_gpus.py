@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from grouprl.config.sections import Sglang, Vllm
 from grouprl.core.errors import InputError
+from grouprl.rollout.servers import starting
 from grouprl.rollout.servers.starting import gpus_of_servers, own_servers
 
 CUDA = torch.device("cuda", 0)
@@ -74,3 +75,30 @@ def test_servers_are_started_with_them(machine: Any) -> None:
     servers = own_servers(Vllm(servers=2, command=sys.executable), {"A": "b"}, lambda port: ["", str(port)], CUDA)
     given = [server.own.environment for server in servers if server.own is not None]
     assert given == [{"A": "b", "CUDA_VISIBLE_DEVICES": each} for each in ("1", "2")]
+
+
+class Ports:
+    """Sockets of a system that gives the lowest free port."""
+
+    taken: ClassVar[set[int]] = set()
+
+    def __enter__(self) -> Ports:
+        return self
+
+    def bind(self, place: tuple[str, int]) -> None:
+        self.port = next(port for port in range(5000, 6000) if port not in self.taken)
+        self.taken.add(self.port)
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    def __exit__(self, *error: object) -> None:
+        self.taken.discard(self.port)
+
+
+def test_own_servers_have_a_port_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting.socket, "socket", Ports)
+    found: list[int] = []
+    settings = Vllm(servers=3, command=(sys.executable,))
+    own_servers(settings, {}, lambda port: found.append(port) or ["vllm"], torch.device("cpu"))  # type: ignore[func-returns-value]
+    assert sorted(set(found)) == found == [5000, 5001, 5002]

@@ -21,6 +21,8 @@ import torch
 
 SAVING = "torch.distributed.checkpoint.filesystem"
 POINTS = {
+    "building": ("grouprl.policy.sharded.rank_model", "RankModel._fill", False),
+    "built": ("grouprl.policy.sharded.rank_model", "RankModel._fill", True),
     "forward": ("grouprl.policy.sharded.rank_model", "RankModel._own_run", False),
     "backward": ("torch.autograd", "backward", False),
     "gradients of a layer": ("torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_reduce", False),

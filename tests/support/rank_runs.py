@@ -231,11 +231,17 @@ def _with_mark(mark: str) -> list[int]:
 
 
 def launch(ranks: int, config: Path, folder: Path, *more: str, fault: str = "") -> tuple[int, str]:
-    """Run `grouprl launch` with a fault of `rank_killer`; return its exit code and all that it said."""
+    """Run `grouprl launch` with a fault of `rank_killer`; return its exit code and all that it said.
+
+    No process is left.
+    """
     line = [*command(config, folder, *more)]
     line[3:3] = ["launch", "-n", str(ranks)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "RANK_FAULT": fault}
-    found = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=400)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    mark = f"rank-run-{free_port()}-{time.monotonic_ns()}"
+    marked = {**environment, "RANK_FAULT": fault, "RANK_RUN": mark}
+    found = subprocess.run(line, env=marked, text=True, capture_output=True, timeout=400)
+    assert not _with_mark(mark), found.stdout + found.stderr
     return found.returncode, found.stdout + found.stderr
 
 

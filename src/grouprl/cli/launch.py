@@ -17,11 +17,14 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
+from grouprl.processes.current_ranks import CONTINUE, Meeting
 from grouprl.processes.passed_signals import passed_on
 from grouprl.processes.slurm import variables_of_task
 
 TOLD = 60.0
 """Seconds that rank 0 has to notice and report that another rank is gone, before it is ended."""
+UNMET = 15.0
+"""Seconds that it has where another rank ended before all had met: it may fail by the same cause, and say it better."""
 ENDING = 15.0
 """Seconds between SIGTERM and the killing of a process."""
 GLANCE = 0.05
@@ -93,10 +96,11 @@ def run_ranks(command: Sequence[str], count: int) -> int:
     """
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for rank, environment in enumerate(_environments(count)):
-            started.append(_start(command, rank, count, environment))
-        with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
-            return _outcome(started)
+        with Meeting() as meeting:
+            for rank, environment in enumerate(_environments(count)):
+                started.append(_start(command, rank, environment, meeting))
+            with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
+                return _outcome(started, meeting)
     finally:
         _end(started)
 
@@ -113,22 +117,24 @@ def _environments(count: int) -> Iterator[dict[str, str]]:
         yield {**threads, **os.environ, **shared, **own}
 
 
-def _start(command: Sequence[str], rank: int, count: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], rank: int, environment: dict[str, str], meeting: Meeting) -> subprocess.Popen[bytes]:
     """Start a rank in its own session, so that Ctrl-C reaches it only once, through this process."""
-    heard = None if rank == 0 else subprocess.DEVNULL
-    results = Results.stream if rank == 0 else subprocess.DEVNULL
-    return subprocess.Popen(command, env=environment, start_new_session=True, stdin=heard, stdout=results)
+    if rank:
+        silent = subprocess.DEVNULL
+        return subprocess.Popen(command, env=environment, start_new_session=True, stdin=silent, stdout=silent)
+    own, file = {**environment, **meeting.variable}, meeting.told
+    return subprocess.Popen(command, env=own, start_new_session=True, stdout=Results.stream, pass_fds=(file,))
 
 
-def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
+def _outcome(started: Sequence[subprocess.Popen[bytes]], meeting: Meeting) -> int:
     """Wait until rank 0 ends, or until another rank fails and rank 0 has reported it."""
     leader, failed, since = started[0], -1, 0.0
     while leader.poll() is None:
         if failed < 0:
             failed = next((r for r, each in enumerate(started) if r and each.poll() not in (None, 0)), -1)
             since = time.monotonic()
-        elif time.monotonic() - since > TOLD:
-            _end([leader])
+        elif time.monotonic() - since > _patience(started[failed].returncode, meeting):
+            _end_led(started, meeting)
             raise RunError(f"rank {failed} {_how(started[failed].returncode)}. {_SAFE}")
         time.sleep(GLANCE)
     if leader.returncode in INTERRUPTIONS:
@@ -141,7 +147,23 @@ def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
     return leader.returncode
 
 
-_SAFE = "The other processes are ended, too; checkpoints are intact: continue with --resume"
+def _patience(code: int, meeting: Meeting) -> float:
+    """Return the seconds that rank 0 has to report the end of another one: none where it waits for that one to come."""
+    if meeting.over:
+        return TOLD
+    return UNMET if code > 0 else 0.0
+
+
+def _end_led(started: Sequence[subprocess.Popen[bytes]], meeting: Meeting) -> None:
+    """End rank 0, and all that wait for each other."""
+    if meeting.over:
+        _end(started[:1])
+        return
+    for each in started:
+        each.kill()
+
+
+_SAFE = f"The other processes are ended, too; checkpoints are intact: {CONTINUE}"
 
 
 def _how(code: int) -> str:

@@ -37,7 +37,9 @@ def plan_command(
     changes: Changes = None,
     everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
-    on: Annotated[str, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")] = "",
+    on: Annotated[
+        str | None, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")
+    ] = None,
     completion_tokens: Annotated[
         float | None,
         typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the bound)."),
@@ -75,7 +77,7 @@ def plan_command(
         return
     if see is not None:
         raise InputError("--see belongs to --power", "a difference is seen with what a pilot says")
-    if on:
+    if on is not None:
         from grouprl.cli.plan_on import show_on
 
         show_on(source, changes or [], on, completion_tokens, price, as_json=as_json)

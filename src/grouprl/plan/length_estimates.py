@@ -140,6 +140,7 @@ def needed_by(
             samplers=samplers,
             steps_at_once=config.run.steps_at_once,
             scores=run.scores,
+            turns=run.task.max_turns > 1,
         )
         costs = (*costs, *([BELOW_ADAPTERS] if reference is not None and not reference.parameters else []))
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)

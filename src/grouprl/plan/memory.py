@@ -169,6 +169,7 @@ def memory(
     anew: bool = False,
     offloads: bool = False,
     scores: bool = False,
+    turns: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
@@ -177,7 +178,8 @@ def memory(
     stored once more for checkpoints. With `samplers`, other processes sample, and weights are sent through shared
     memory with room for two versions; a process that samples holds the completions of `steps_at_once` steps.
 
-    A model that `scores` texts has no log-probs of tokens, and samples none.
+    A model that `scores` texts has no log-probs of tokens, and samples none. Rows of several `turns` are continued
+    from what is kept of them, of which windows of attention then drop nothing.
 
     With `anew`, a pass keeps the inputs of its layers and the activations of one layer; with `offloads` too, the input
     of one layer.
@@ -189,7 +191,7 @@ def memory(
     copies = _copies(model, reference=reference, followers=followers, second_models=second_models)
     sampling = _of_samplers(model, samplers) if samplers else ()
     update = _of_update(model, batch, anew=anew, offloads=offloads)
-    tokens = (_log_probs(model), _rollout_cache(model, batch, max(1, samplers) * steps_at_once))
+    tokens = (_log_probs(model), _rollout_cache(model, batch, max(1, samplers) * steps_at_once, turns=turns))
     return (*_trained(model), *copies, *sampling, *update, *(() if scores else tokens))
 
 
@@ -250,13 +252,13 @@ def _layers_anew(model: ModelFacts, batch: Arithmetic, inputs: int) -> Cost:
     return Cost(ACTIVATIONS, kept, f"{how}{size} bytes")
 
 
-def _rollout_cache(model: ModelFacts, batch: Arithmetic, count: int) -> Cost:
-    """Return the cost of the keys and values of `count` rollouts."""
-    size = model.bytes_each
-    held = batch.completions * batch.row * model.layers * 2 * model.kv_width
-    how = f"{batch.completions:,} completions × {batch.row} tokens × {model.layers} layers × 2 × "
+def _rollout_cache(model: ModelFacts, batch: Arithmetic, count: int, *, turns: bool) -> Cost:
+    """Return the cost of what is kept of the rows of `count` rollouts."""
+    size, kept = model.bytes_each, model.kept.whole if turns else model.kept
+    held = round(batch.completions * kept.numbers(batch.row))
     times = f"{count} × " if count > 1 else ""
-    return Cost("rollout cache", count * held * size, f"{times}{how}{model.kv_width} × {size} bytes")
+    how = f"{times}{batch.completions:,} completions × {kept.said(batch.row)} × {size} bytes"
+    return Cost("rollout cache", count * held * size, how)
 
 
 PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", REFERENCE, "rollout cache")

@@ -13,6 +13,7 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan.cache_layout import CacheLayout, cache_layout, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts, experts_of, inner_width
 from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
@@ -58,6 +59,13 @@ class ModelFacts:
     """Whether the output layer is the embedding."""
     experts: Experts = DENSE
     """Its experts."""
+    cache: CacheLayout | None = None
+    """What sampling keeps of a row; None: keys and values of every layer."""
+
+    @property
+    def kept(self) -> CacheLayout:
+        """What sampling keeps of a row."""
+        return self.cache or keys_of_layers(self.layers, self.kv_width)
 
     def with_heads(self, count: int) -> ModelFacts:
         """Return the sizes of the same trunk with `count` output layers, none of which is the embedding."""
@@ -173,6 +181,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         lean=why_not_lean(model) or "",
         tied=bool(getattr(text, "tie_word_embeddings", True)),
         experts=experts_of(model),
+        cache=cache_layout(model),
     )
     return facts, tokenizer
 

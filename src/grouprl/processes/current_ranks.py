@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import TracebackType
 from typing import Protocol
 
 from grouprl.core.errors import InputError
@@ -20,11 +22,53 @@ LEARNER = "GROUPRL_LEARNER"
 """The environment variable of a learner that a cluster started: the address of the cluster."""
 OF_RANKS = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
-    "TORCHELASTIC_",
+    *("TORCHELASTIC_", "GROUPRL_MEETING"),
 )
-"""Beginnings of the names of torchrun's environment variables."""
+"""Beginnings of the names of torchrun's environment variables, and of those of `grouprl launch`."""
+MEETING = "GROUPRL_MEETING"
+"""The environment variable of rank 0 that holds the number of the file to which it writes once all ranks have met."""
+CONTINUE = "continue with --resume, or begin anew if there is none yet"
+"""What to do after a rank has ended a run."""
 LEADING: list[Led] = []
 """The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads at present; empty if it leads none."""
+
+
+class Meeting:
+    """Tells the process that starts ranks whether they have met: a pipe of which rank 0 has an end until then."""
+
+    def __init__(self) -> None:
+        """Open the pipe."""
+        self._heard, self.told = os.pipe()
+        os.set_blocking(self._heard, False)
+        self.variable: Mapping[str, str] = {MEETING: str(self.told)}
+        """The environment variable for rank 0."""
+        self._over = False
+
+    @property
+    def over(self) -> bool:
+        """True once all ranks have met."""
+        try:
+            self._over = self._over or bool(os.read(self._heard, 1))
+        except BlockingIOError:
+            return False
+        return self._over
+
+    def __enter__(self) -> Meeting:
+        """Return this object."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the pipe."""
+        os.close(self._heard)
+        os.close(self.told)
+
+
+def tell_meeting() -> None:
+    """Tell the process that started the ranks, if it listens, that they have met."""
+    if given := os.environ.pop(MEETING, ""):
+        file = int(given)
+        os.write(file, b"m")
+        os.close(file)
 
 
 def current_ranks() -> Led | None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from grouprl.processes import fork_server_main
 from grouprl.processes.child_process import Child, ChildProcess, end_group
@@ -86,9 +87,7 @@ class ForkServer:
         Raises:
             OSError: it cannot be started.
         """
-        lifeline, ours = os.pipe()
-        output, printed = os.pipe()
-        codes, code = os.pipe()
+        (lifeline, ours), (output, printed), (codes, code) = _pipes(3)
         try:
             socket.send_fds(self._control, [READY], [lifeline, *files, printed, code])
             answer = self._control.recv(NUMBER.size)
@@ -191,6 +190,18 @@ class ForkedChild:
         self.returncode = NUMBER.unpack(found)[0] if len(found) == NUMBER.size else KILLED
         os.close(self._codes)
         os.close(self._end)
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """Return so many new pipes, or raise OSError and leave none."""
+    made: list[tuple[int, int]] = []
+    try:
+        made.extend(os.pipe() for _ in range(count))
+    except OSError:
+        for each in chain.from_iterable(made):
+            os.close(each)
+        raise
+    return made
 
 
 def _speaks(file: int, seconds: float) -> bool:

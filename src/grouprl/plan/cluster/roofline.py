@@ -91,7 +91,7 @@ def room_for(work: Workload, cluster: Cluster, ranks: int, share: float = 1.0) -
     """Return the number of sequences that fit a copy over `ranks` accelerators, in a `share` of their memory."""
     free = ranks * cluster.accelerator.memory * USABLE * share - work.parameters * work.weight_bytes
     longest = work.prompt_tokens + min(work.longest, 1.5 * work.completion_tokens)
-    return max(0, math.floor(free / (work.cached_bytes * longest)))
+    return max(0, math.floor(free / work.cached_bytes(longest)))
 
 
 def token_seconds(
@@ -99,7 +99,7 @@ def token_seconds(
 ) -> dict[str, float]:
     """Return the seconds of one more token of `rows` sequences, by resource; the largest counts, and links add."""
     kind = cluster.accelerator
-    read = work.read_by(rows) * work.weight_bytes + rows * context * work.cached_bytes
+    read = work.read_by(rows) * work.weight_bytes + rows * work.cached_bytes(context)
     flops = 2 * (work.body + work.head) * rows + attention_flops(work, rows, context)
     sent = 0.0
     if ranks > 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import TEACHER_KL
+from grouprl.plan.cache_layout import CacheLayout, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts
 from grouprl.plan.memory import FOLLOWERS, REFERENCE, gathered_numbers
 from grouprl.plan.plan import Plan
@@ -59,6 +60,8 @@ class Workload:
 
     experts: Experts = DENSE
     """The experts of the model."""
+    cache: CacheLayout | None = None
+    """What sampling keeps of a row; None: keys and values of every layer."""
 
     @property
     def layers_at_once(self) -> int:
@@ -86,10 +89,10 @@ class Workload:
         """The number of tokens sampled in a step."""
         return self.rows * self.completion_tokens
 
-    @property
-    def cached_bytes(self) -> float:
-        """The bytes that a token occupies in the cache."""
-        return 2 * self.layers * self.kv_width * self.weight_bytes
+    def cached_bytes(self, tokens: float) -> float:
+        """Return the bytes that a row of so many tokens occupies in the cache."""
+        kept = self.cache or keys_of_layers(self.layers, self.kv_width)
+        return kept.numbers(tokens) * self.weight_bytes
 
     @property
     def body(self) -> int:
@@ -166,6 +169,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         context=batch.context,
         gathered=plan.gathered,
         experts=model.experts,
+        cache=model.cache,
         offloads=plan.config.model.checkpointing == "offload",
     )
 

@@ -272,7 +272,7 @@ def gather(station: Station, share: Gather) -> dict[str, Tensor] | None:
         if station.rank == 0:
             # On one rank the whole may be the parameter's own memory, which the next step changes.
             shared = tensor.untyped_storage().data_ptr() == local(own[name]).untyped_storage().data_ptr()
-            found[name] = tensor.clone() if shared else tensor.cpu()
+            found[name] = tensor.to("cpu", copy=shared)
     return found if station.rank == 0 else None
 
 

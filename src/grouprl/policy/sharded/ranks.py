@@ -27,7 +27,7 @@ from grouprl.core.importing import Source
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 from grouprl.policy.sharded.context_group import ContextGroup
-from grouprl.processes.current_ranks import LEADING, check_rank, placed_by, starts
+from grouprl.processes.current_ranks import CONTINUE, LEADING, check_rank, placed_by, starts, tell_meeting
 from grouprl.processes.liveness import PeerWatch
 
 IDLE = timedelta(days=365)
@@ -144,7 +144,7 @@ class Ranks:
             if time.monotonic() > end:
                 break
             time.sleep(0.05)
-        safe = "The last checkpoint is intact; continue with --resume"
+        safe = f"The last checkpoint is intact; {CONTINUE}"
         if said:
             rank, text = next(iter(said.items()))
             return RunError(f"rank {rank} of {self.count} failed: {text}. {safe}")
@@ -162,6 +162,7 @@ class Ranks:
 def leading() -> Iterator[Ranks]:
     """Connect to the other ranks and lead them until the end of the block; called by rank 0."""
     ranks = Ranks(*_meet())
+    tell_meeting()
     LEADING.append(ranks)
     try:
         yield ranks

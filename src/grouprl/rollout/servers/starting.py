@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ def own_servers(
         InputError: the program does not exist, or there are too few GPUs for servers beside the ranks.
     """
     path, gpus, servers = program(settings), gpus_of_servers(settings, device), []
-    for number in range(settings.servers):
-        port = free_port() if settings.port is None else settings.port + number
+    first, count = settings.port, settings.servers
+    for number, port in enumerate(free_ports(count) if first is None else range(first, first + count)):
         own = OwnServer([path, *words_at(port)[1:]], {**environment, **({GPUS: gpus[number]} if gpus else {})})
         servers.append(Server(wire_to(f"http://127.0.0.1:{port}", settings), own))
     return servers
@@ -106,9 +107,16 @@ def wire_to(address: str, settings: Servers) -> Wire:
 
 def free_port() -> int:
     """Return a free port of this machine."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return so many free ports of this machine, all different."""
+    with ExitStack() as held:  # all at once: a port that is let go may be found again
+        listening = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in listening:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in listening]
 
 
 def port_taken(port: int) -> bool:

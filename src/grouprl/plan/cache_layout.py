@@ -1,0 +1,110 @@
+"""What sampling keeps of a row: the keys and values of its tokens, of a window of them, and states of a fixed size."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grouprl.policy.language.model_checks import STATES, state_name, stray_window
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+SHORT, LONGER = 2, 3
+"""Tokens of the two passes that are compared."""
+FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, LookupError, AssertionError)
+"""Errors of models that cannot be passed through without weights."""
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """The numbers that all layers of a model keep of one row."""
+
+    per_token: int
+    """Of each token."""
+    windows: tuple[tuple[int, int], ...] = ()
+    """Of layers that keep the last tokens only: how many tokens, and the numbers of each of them in all such layers."""
+    state: int = 0
+    """Of a row of any length."""
+
+    def numbers(self, tokens: float) -> float:
+        """Return how many numbers are kept of a row of so many tokens."""
+        return self.state + self.per_token * tokens + sum(each * min(tokens, room) for room, each in self.windows)
+
+    def said(self, tokens: int) -> str:
+        """Return the arithmetic of `numbers` for one row."""
+        short = [f"{room:,} tokens × {each:,}" for room, each in self.windows if room < tokens]
+        each = self.per_token + sum(each for room, each in self.windows if room >= tokens)
+        rest = [*short, *[f"{self.state:,} of states"] * (self.state > 0)]
+        said = f"{tokens:,} tokens × {each:,} numbers"
+        return f"({' + '.join([said, *rest])})" if rest else said
+
+    @property
+    def whole(self) -> CacheLayout:
+        """The same with all tokens in place of windows, as a session of several turns keeps them."""
+        return CacheLayout(self.per_token + sum(each for _, each in self.windows), (), self.state)
+
+
+def keys_of_layers(layers: int, kv_width: int) -> CacheLayout:
+    """Return the layout of a model whose layers all keep keys and values of `kv_width` numbers each of every token."""
+    return CacheLayout(2 * layers * kv_width)
+
+
+def cache_layout(model: PreTrainedModel) -> CacheLayout | None:
+    """Return what a model without weights (on torch's meta device) keeps of a row, counted in its own cache after two
+    short passes; None if it cannot be passed through without weights.
+    """
+    # Kernels that multiply by all chosen experts at once take no other type on the meta device.
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    half.config.pad_token_id = None  # transformers looks for it among tokens, which have no values here
+    try:
+        short, longer = (_kept(half, tokens) for tokens in (SHORT, LONGER))
+    except FAILURES:
+        return None
+    per_token, state, windows = 0, 0, Counter[int]()
+    for (before, _), (after, window) in zip(short, longer, strict=True):
+        each = (after - before) // (LONGER - SHORT)
+        state += before - each * SHORT
+        if window is None:
+            per_token += each
+        else:
+            windows[window] += each
+    return CacheLayout(per_token, tuple(sorted(windows.items())), state)
+
+
+@torch.no_grad()
+def _kept(model: PreTrainedModel, tokens: int) -> list[tuple[int, int | None]]:
+    """Return by layer how many numbers are kept of a row of so many tokens, and of how many tokens at most."""
+    ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
+    cache = getattr(model.eval()(input_ids=ids, use_cache=True), state_name(model) or STATES[0])
+    windows = not stray_window(model.config.get_text_config())
+    beside = {name: each for name, each in vars(cache).items() if name != "layers"}
+    return [
+        (sum(each.numel() for each in _tensors(layer)), _window(layer) if windows else None)
+        for layer in (*getattr(cache, "layers", ()), beside)
+    ]
+
+
+def _window(layer: object) -> int | None:
+    """Return how many tokens a layer keeps at most; None: all."""
+    window = getattr(layer, "sliding_window", None)
+    return None if window is None else window - 1
+
+
+def _tensors(held: object) -> Iterator[Tensor]:
+    """Yield the tensors in what a layer holds, but for single numbers."""
+    if isinstance(held, Tensor):
+        yield from [held] * (held.ndim > 0)
+    elif isinstance(held, list | tuple):
+        for each in held:
+            yield from _tensors(each)
+    elif isinstance(held, Mapping):
+        yield from _tensors(list(held.values()))
+    elif hasattr(held, "__dict__"):
+        yield from _tensors(list(vars(held).values()))

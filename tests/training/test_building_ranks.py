@@ -1,0 +1,73 @@
+"""A rank that dies before the first step, as the model is built: the others end at once and say which one, and why."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import rank_runs
+
+SECONDS = 100
+"""Within which everything has ended, on a slow machine that imports torch for each process."""
+GONE = "rank 1 of 2 is gone: its process has ended"
+ANEW = "continue with --resume, or begin anew if there is none yet"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("1 building 1 kill", (GONE, ANEW, "rank 1 was ended by SIGKILL")),
+        ("0 building 1 kill", ("rank 0 was ended by SIGKILL", ANEW)),
+        ("1 building 1 memory", ("rank 1 of 2 failed: out of memory. MemoryError", ANEW)),
+        ("1 built 1 kill", (GONE, ANEW, "rank 1 was ended by SIGKILL")),
+    ],
+)
+def test_a_rank_that_dies_as_the_model_is_built_is_named(fault: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    config, begun = rank_runs.write_config(tmp_path), time.monotonic()
+    code, said = rank_runs.launch(2, config, tmp_path / "run", "-q", fault=fault)
+    assert (code, [each for each in words if each not in said]) == (3, []), said
+    assert time.monotonic() - begun < SECONDS
+    if fault == "1 built 1 kill":
+        rank_runs.train_on(2, config, tmp_path / "run", "-q")
+        rank_runs.train_on(2, config, tmp_path / "whole", "-q")
+        assert rank_runs.evidence(tmp_path / "run") == rank_runs.evidence(tmp_path / "whole"), "byte for byte"
+
+
+@pytest.mark.parametrize(("fault", "words"), [("1 building 1 kill", (GONE, ANEW)), ("0 building 1 kill", ("SIGKILL",))])
+def test_torchrun_ends_with_a_rank_that_dies_as_the_model_is_built(
+    fault: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    config, begun = rank_runs.write_config(tmp_path), time.monotonic()
+    code, said = rank_runs.torchrun(2, config, tmp_path / "run", "-q", fault=fault)
+    assert (code, [each for each in words if each not in said]) == (1, []), said
+    assert time.monotonic() - begun < SECONDS
+
+
+EARLY = """import os
+if os.environ.get("RANK") == "1" and "WORLD_SIZE" in os.environ:
+    {}
+"""
+"""A module that Python imports as it starts, before grouprl: rank 1 ends in it."""
+
+
+@pytest.mark.parametrize(
+    ("end", "words", "seconds"),
+    [
+        ("os.kill(os.getpid(), 9)", "rank 1 was ended by SIGKILL", 25),
+        ("os._exit(137)", "rank 1 ended with exit code 137", 45),
+    ],
+)
+def test_a_rank_that_dies_before_the_ranks_have_met_is_named(
+    end: str, words: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would wait for it for five minutes."""
+    config = rank_runs.write_config(tmp_path)
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(EARLY.format(end))
+    monkeypatch.syspath_prepend(tmp_path / "early")
+    begun = time.monotonic()
+    code, said = rank_runs.launch(3, config, tmp_path / "run", "-q")
+    assert (code, words in said, ANEW in said) == (3, True, True), said
+    assert time.monotonic() - begun < seconds
