@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from architectures import _built
 from grouprl.config.run import parse_config
-from grouprl.plan.cache_layout import CacheLayout, _tensors, cache_layout
+from grouprl.plan.cache_layout import KeptNumbers, _tensors, cache_layout
 from grouprl.plan.plan import plan
 from grouprl.policy.language.model_checks import STATES, state_name
 from grouprl.policy.language.tiny import char_tokenizer
@@ -46,7 +46,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 TOKENS = 24
 
 
-def planned(model: PreTrainedModel) -> CacheLayout:
+def planned(model: PreTrainedModel) -> KeptNumbers:
     with torch.device("meta"):
         found = cache_layout(type(model)(model.config))
     assert found is not None
@@ -92,11 +92,11 @@ def test_layers_without_keys_are_not_counted() -> None:
 
 
 def test_a_row_within_its_windows_is_said_as_any_other() -> None:
-    layout = CacheLayout(8, ((3, 4), (10, 2)), 7)
+    layout = KeptNumbers(8, ((3, 4), (10, 2)), 7)
     assert (layout.numbers(2), layout.said(2)) == (2 * 14 + 7, "(2 tokens × 14 numbers + 7 of states)")
     assert (layout.numbers(20), layout.whole.numbers(20)) == (8 * 20 + 3 * 4 + 10 * 2 + 7, 14 * 20 + 7)
     assert layout.said(20) == "(20 tokens × 8 numbers + 3 tokens × 4 + 10 tokens × 2 + 7 of states)"
-    assert CacheLayout(8).said(1000) == "1,000 tokens × 8 numbers"
+    assert KeptNumbers(8).said(1000) == "1,000 tokens × 8 numbers"
 
 
 def test_windows_drop_nothing_that_another_turn_continues(tmp_path: Path) -> None:

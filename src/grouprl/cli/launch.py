@@ -17,7 +17,7 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
-from grouprl.processes.current_ranks import CONTINUE, Meeting
+from grouprl.processes.current_ranks import CONTINUE, MeetingPipe
 from grouprl.processes.passed_signals import passed_on
 from grouprl.processes.slurm import variables_of_task
 
@@ -96,7 +96,7 @@ def run_ranks(command: Sequence[str], count: int) -> int:
     """
     started: list[subprocess.Popen[bytes]] = []
     try:
-        with Meeting() as meeting:
+        with MeetingPipe() as meeting:
             for rank, environment in enumerate(_environments(count)):
                 started.append(_start(command, rank, environment, meeting))
             with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
@@ -117,7 +117,9 @@ def _environments(count: int) -> Iterator[dict[str, str]]:
         yield {**threads, **os.environ, **shared, **own}
 
 
-def _start(command: Sequence[str], rank: int, environment: dict[str, str], meeting: Meeting) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], rank: int, environment: dict[str, str], meeting: MeetingPipe
+) -> subprocess.Popen[bytes]:
     """Start a rank in its own session, so that Ctrl-C reaches it only once, through this process."""
     if rank:
         silent = subprocess.DEVNULL
@@ -126,7 +128,7 @@ def _start(command: Sequence[str], rank: int, environment: dict[str, str], meeti
     return subprocess.Popen(command, env=own, start_new_session=True, stdout=Results.stream, pass_fds=(file,))
 
 
-def _outcome(started: Sequence[subprocess.Popen[bytes]], meeting: Meeting) -> int:
+def _outcome(started: Sequence[subprocess.Popen[bytes]], meeting: MeetingPipe) -> int:
     """Wait until rank 0 ends, or until another rank fails and rank 0 has reported it."""
     leader, failed, since = started[0], -1, 0.0
     while leader.poll() is None:
@@ -147,14 +149,14 @@ def _outcome(started: Sequence[subprocess.Popen[bytes]], meeting: Meeting) -> in
     return leader.returncode
 
 
-def _patience(code: int, meeting: Meeting) -> float:
+def _patience(code: int, meeting: MeetingPipe) -> float:
     """Return the seconds that rank 0 has to report the end of another one: none where it waits for that one to come."""
     if meeting.over:
         return TOLD
     return UNMET if code > 0 else 0.0
 
 
-def _end_led(started: Sequence[subprocess.Popen[bytes]], meeting: Meeting) -> None:
+def _end_led(started: Sequence[subprocess.Popen[bytes]], meeting: MeetingPipe) -> None:
     """End rank 0, and all that wait for each other."""
     if meeting.over:
         _end(started[:1])

@@ -1,4 +1,4 @@
-"""What sampling keeps of a row: the keys and values of its tokens, of a window of them, and states of a fixed size."""
+"""Numbers that sampling keeps of a row: keys and values of all tokens or of a window of them, and states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeE
 
 
 @dataclass(frozen=True)
-class CacheLayout:
+class KeptNumbers:
     """The numbers that all layers of a model keep of one row."""
 
     per_token: int
@@ -46,17 +46,17 @@ class CacheLayout:
         return f"({' + '.join([said, *rest])})" if rest else said
 
     @property
-    def whole(self) -> CacheLayout:
+    def whole(self) -> KeptNumbers:
         """The same with all tokens in place of windows, as a session of several turns keeps them."""
-        return CacheLayout(self.per_token + sum(each for _, each in self.windows), (), self.state)
+        return KeptNumbers(self.per_token + sum(each for _, each in self.windows), (), self.state)
 
 
-def keys_of_layers(layers: int, kv_width: int) -> CacheLayout:
+def keys_of_layers(layers: int, kv_width: int) -> KeptNumbers:
     """Return the layout of a model whose layers all keep keys and values of `kv_width` numbers each of every token."""
-    return CacheLayout(2 * layers * kv_width)
+    return KeptNumbers(2 * layers * kv_width)
 
 
-def cache_layout(model: PreTrainedModel) -> CacheLayout | None:
+def cache_layout(model: PreTrainedModel) -> KeptNumbers | None:
     """Return what a model without weights (on torch's meta device) keeps of a row, counted in its own cache after two
     short passes; None if it cannot be passed through without weights.
     """
@@ -75,7 +75,7 @@ def cache_layout(model: PreTrainedModel) -> CacheLayout | None:
             per_token += each
         else:
             windows[window] += each
-    return CacheLayout(per_token, tuple(sorted(windows.items())), state)
+    return KeptNumbers(per_token, tuple(sorted(windows.items())), state)
 
 
 @torch.no_grad()

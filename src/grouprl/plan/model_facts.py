@@ -13,7 +13,7 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.cache_layout import CacheLayout, cache_layout, keys_of_layers
+from grouprl.plan.cache_layout import KeptNumbers, cache_layout, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts, experts_of, inner_width
 from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
@@ -59,12 +59,12 @@ class ModelFacts:
     """Whether the output layer is the embedding."""
     experts: Experts = DENSE
     """Its experts."""
-    cache: CacheLayout | None = None
-    """What sampling keeps of a row; None: keys and values of every layer."""
+    cache: KeptNumbers | None = None
+    """Numbers that sampling keeps of a row; None: keys and values of every layer."""
 
     @property
-    def kept(self) -> CacheLayout:
-        """What sampling keeps of a row."""
+    def kept(self) -> KeptNumbers:
+        """Numbers that sampling keeps of a row."""
         return self.cache or keys_of_layers(self.layers, self.kv_width)
 
     def with_heads(self, count: int) -> ModelFacts:

@@ -28,12 +28,12 @@ OF_RANKS = (
 MEETING = "GROUPRL_MEETING"
 """The environment variable of rank 0 that holds the number of the file to which it writes once all ranks have met."""
 CONTINUE = "continue with --resume, or begin anew if there is none yet"
-"""What to do after a rank has ended a run."""
+"""Remedy where a rank has ended a run."""
 LEADING: list[Led] = []
 """The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads at present; empty if it leads none."""
 
 
-class Meeting:
+class MeetingPipe:
     """Tells the process that starts ranks whether they have met: a pipe of which rank 0 has an end until then."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Meeting:
             return False
         return self._over
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> MeetingPipe:
         """Return this object."""
         return self
 

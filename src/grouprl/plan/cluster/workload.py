@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import TEACHER_KL
-from grouprl.plan.cache_layout import CacheLayout, keys_of_layers
+from grouprl.plan.cache_layout import KeptNumbers, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts
 from grouprl.plan.memory import FOLLOWERS, REFERENCE, gathered_numbers
 from grouprl.plan.plan import Plan
@@ -60,8 +60,8 @@ class Workload:
 
     experts: Experts = DENSE
     """The experts of the model."""
-    cache: CacheLayout | None = None
-    """What sampling keeps of a row; None: keys and values of every layer."""
+    cache: KeptNumbers | None = None
+    """Numbers that sampling keeps of a row; None: keys and values of every layer."""
 
     @property
     def layers_at_once(self) -> int:
