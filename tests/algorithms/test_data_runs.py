@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from grouprl import InputError
-from grouprl.config.run import parse_config
-from grouprl.training.loop import train
-from killed_runs import evidence
+from killed_runs import assert_goes_on_equally
 from single_runs import launch, records, run_config
 
 LEVELS = ("dump", "easy_to_hard")
@@ -112,8 +107,4 @@ def test_killed_and_resumed_ends_equally(tmp_path: Path, method: Any) -> None:
     run = {"checkpoint_every": 3, "keep": 9, "threads": 1}
     settings = {"method": method, "steps": 6, "data": {"prompts": 6}, "run": run, "warmup": {"steps": 60}}
     whole = launch(tmp_path / "whole", **settings).folder
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
-    for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:
-        shutil.rmtree(late)
-    train(parse_config(run_config(**settings)), folder=copy, resume=True, console=Console(file=io.StringIO()))
-    assert evidence(copy) == evidence(whole)
+    assert_goes_on_equally(whole, tmp_path / "copy", run_config(**settings))

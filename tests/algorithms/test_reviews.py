@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 import toy_envs
 from chat_policies import TOOLS
@@ -40,11 +37,11 @@ from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.tasks import Example
-from grouprl.training.loop import batch_of, train
+from grouprl.training.loop import batch_of
 from grouprl.training.opening import start
 from grouprl.training.session import Session
 from grouprl.training.warmup import demonstration_batch
-from killed_runs import evidence
+from killed_runs import assert_goes_on_equally, evidence
 from small import f64, near, small
 
 
@@ -656,11 +653,7 @@ def test_killed_and_resumed_ends_equally(tmp_path: Path, name: str) -> None:
     settings = {**SMALL, "task": f"{__file__}:TossTask", "method": method, "steps": 4}
     settings |= {"run": {"checkpoint_every": 2, "keep": 9, "threads": 1}}
     whole = launch(tmp_path / "whole", **settings)
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
-    for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:
-        shutil.rmtree(late)
-    train(parse_config(run_config(**settings)), folder=copy, resume=True, console=Console(file=io.StringIO()))
-    assert evidence(copy) == evidence(whole)
+    assert_goes_on_equally(whole, tmp_path / "copy", run_config(**settings))
     last = records(whole, "train")[-1]
     assert last["grad_norm"] > 0
     if name == "echo":

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,19 @@ def test_a_struck_command_leaves_what_was_there(home: Path, name: str, kind: str
     outcome, faults = struck.tried_reader(home, name, struck.Strike(met // 2, struck.KINDS[kind]))
     assert faults == []
     assert outcome.code == (-signal.SIGTERM if kind == "SIGTERM" else 130)
+
+
+def test_the_grace_period_ends_also_where_a_process_has_more_files_than_select_can_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("grouprl.training.interrupt.GRACE", 0.2)
+    with ExitStack() as opened:
+        while (file := os.open(os.devnull, os.O_RDONLY)) < 1024:
+            opened.callback(os.close, file)
+        opened.callback(os.close, file)
+        with pytest.raises(KeyboardInterrupt), Interrupt(lambda sentence: None):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20)
 
 
 AT_IMPORT = """

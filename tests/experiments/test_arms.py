@@ -106,3 +106,9 @@ def test_own_functions_of_one_name_keep_their_paths() -> None:
 def test_a_task_without_a_recipe_is_a_source() -> None:
     source = source_of("reverse", ["steps=3"])
     assert (source.name, source.settings["task"], source.settings["steps"]) == ("reverse", "reverse", 3)
+
+
+@pytest.mark.parametrize("amount", ["inf", "nan", "-inf"])
+def test_a_number_of_steps_that_is_none_is_refused_in_words(amount: str) -> None:
+    with pytest.raises(InputError, match="the amount is a positive number, of steps a whole one"):
+        budget_of(f"steps={amount}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +96,16 @@ def test_sampling_server() -> None:
     found = planned(sampling={"max_new_tokens": 8, **asked})
     assert "http://127.0.0.1:9" in said(found, "sampling_server", "refusal")
     assert not said(planned(), "sampling_server", "refusal")
+
+
+def test_settings_without_effect_are_told_in_one_order() -> None:
+    """The order of a set of texts hangs on how this process hashes them; here a process hashes them otherwise."""
+    script = """
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
+seen = plan(parse_config({"task": "addition", "warmup": {"lr": 0.1, "batch": 4, "warmup_steps": 3}}))
+print([each.split()[0] for each in seen.idle if each.startswith("warmup.")])
+"""
+    seed = {**os.environ, "PYTHONHASHSEED": "3"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=seed)
+    assert done.stdout.strip() == str(["warmup.batch", "warmup.lr", "warmup.warmup_steps"]), done.stderr

@@ -2,27 +2,14 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from grouprl.policy import Tokens
 from grouprl.policy.fast_forward import attention
 from grouprl.policy.language.load import load_policy
 from grouprl.policy.passes import PassSettings, forward_in_pieces
+from largest_tensor import Largest
 
 SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "max_positions": 8192}
-
-
-class Largest(TorchDispatchMode):
-    """Notes how many numbers the largest tensor has that any operation gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), named=None):
-        out = function(*arguments, **(named or {}))
-        self.found = max([self.found, *(x.numel() for x in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(x))])
-        return out
 
 
 def policy_of(engine, dtype="float32", checkpointing="on", shared_prefix="auto", token_budget=65536, **sizes):
@@ -42,7 +29,7 @@ def largest(policy, tokens):
     pull_bt = tokens.present_bt().to(policy.dtype) / tokens.present_bt().sum()
     with Largest() as seen:
         policy.backward(tokens, {"log_prob": pull_bt})
-    return seen.found
+    return seen.numel
 
 
 @pytest.mark.parametrize("engine", ["lean", "transformers"])

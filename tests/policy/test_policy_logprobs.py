@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from grouprl.policy import logprobs
 from grouprl.policy.logprobs import token_logprobs
+from largest_tensor import Largest
 
 
 def dense(hidden, weight, bias, target, temperature, cross):
@@ -94,21 +94,6 @@ def test_no_positions():
     (logp.sum() + entropy.sum()).backward()
     assert logp.shape == entropy.shape == (0,)
     assert torch.equal(weight.grad, torch.zeros_like(weight))
-
-
-class Largest(TorchDispatchMode):
-    """Records the largest tensor any operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
 
 
 def largest(positions, vocabulary, chunk_elements):

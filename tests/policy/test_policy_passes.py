@@ -16,6 +16,8 @@ from transformers import (
     Qwen3NextConfig,
 )
 
+import engine_results
+from engine_results import assert_same
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer, compiled_layers
 from grouprl.policy.engine_names import engine_name
@@ -51,21 +53,7 @@ def policy_of(model, engine="transformers", packing="off", shared_prefix="off", 
 
 def results(policy, tokens):
     precise_norms(policy.model)
-    g = torch.Generator().manual_seed(9)
-    shape = (len(tokens), tokens.max_response)
-    cotangents = [torch.randn(shape, generator=g, dtype=torch.float64).to(policy.dtype) for _ in range(2)]
-    out = policy.evaluate(tokens, ["log_prob", "entropy"])
-    policy.backward(tokens, dict(zip(out, cotangents, strict=True)))
-    return out, {name: p.grad for name, p in policy.named_parameters()}
-
-
-def assert_same(first, second, tolerance):
-    (out, grads), (other, other_grads) = first, second
-    for name, x in out.items():
-        torch.testing.assert_close(x, other[name], rtol=0, atol=tolerance)
-    for name, grad in grads.items():
-        scale = max(1.0, float(other_grads[name].abs().max()))
-        torch.testing.assert_close(grad, other_grads[name], rtol=0, atol=tolerance * scale, msg=name)
+    return engine_results.results(policy, tokens)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

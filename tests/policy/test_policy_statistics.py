@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
@@ -17,6 +16,7 @@ from grouprl.policy import CausalPolicy, Tokens, char_tokenizer, passes
 from grouprl.policy.language.statistics import certainty
 from grouprl.policy.lora import add_lora
 from grouprl.training.logprobs import add_statistics
+from largest_tensor import Largest
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 from updates import accumulate
 
@@ -128,19 +128,6 @@ def test_chunks_and_passes_do_not_matter(engine, monkeypatch):
     for other in found[1:]:
         for name in other:
             torch.testing.assert_close(other[name], found[0][name], rtol=1e-10, atol=1e-10, msg=name)
-
-
-class Largest(TorchDispatchMode):
-    """Records the largest tensor any operation returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
 
 
 @BOTH

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from episode_runs import launch, records, run_config
 from grouprl.algorithms.auxiliary_models import second_policy
@@ -20,10 +17,9 @@ from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.training.export import export, load_trained
-from grouprl.training.loop import train
 from grouprl.training.opening import start
 from grouprl.training.steps import _clipped_norm, _let_idle_rest
-from killed_runs import evidence
+from killed_runs import assert_goes_on_equally
 
 SIZES = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 32}
 
@@ -196,8 +192,4 @@ def test_killed_and_resumed_ends_equally(tmp_path: Path, method: str) -> None:
     settings = {**SIGNALS, "method": method, "steps": 4, "run": {"checkpoint_every": 2, "keep": 9, "threads": 1}}
     settings["warmup"] = {"steps": 10, "batch": 16, "lr": 1e-2}
     whole = launch(tmp_path / "whole", **settings)
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
-    for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:
-        shutil.rmtree(late)
-    train(parse_config(run_config(**settings)), folder=copy, resume=True, console=Console(file=io.StringIO()))
-    assert evidence(copy) == evidence(whole)
+    assert_goes_on_equally(whole, tmp_path / "copy", run_config(**settings))

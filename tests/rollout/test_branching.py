@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from episode_runs import launch, records, run_config
 from grouprl.algorithms.augment.papers.branching import EntropyBranching, turn_entropy
@@ -18,9 +15,8 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.sampling.papers.horizon import Horizon
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
-from grouprl.training.loop import train
 from grouprl.training.opening import start
-from killed_runs import evidence
+from killed_runs import assert_goes_on_equally
 
 
 @pytest.mark.parametrize(("rise", "chance"), [(-0.5, 0.4), (0.0, 0.5), (0.5, 0.6), (1.0, 0.7), (9.0, 1.0), (-9.0, 0.0)])
@@ -145,8 +141,4 @@ def test_killed_and_resumed_ends_equally(tmp_path: Path, name: Any) -> None:
     settings = {"method": name, "steps": 6, "run": {"checkpoint_every": 3, "keep": 9, "threads": 1}}
     settings |= {"warmup": {"steps": 20, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 4, "group_size": 4}}
     whole = launch(tmp_path / "whole", **settings)
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
-    for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:
-        shutil.rmtree(late)
-    train(parse_config(run_config(**settings)), folder=copy, resume=True, console=Console(file=io.StringIO()))
-    assert evidence(copy) == evidence(whole)
+    assert_goes_on_equally(whole, tmp_path / "copy", run_config(**settings))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import sys
+from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.training.loop import train
 
 TIMING = ("seconds", "tokens_per_second", "memory_mb")
 ASKED = ("judge_requests", "judge_kept", "judge_prompt_tokens", "judge_reply_tokens")
@@ -62,3 +70,11 @@ def evidence(folder: Path) -> dict[str, object]:
         "samples": (folder / "samples.json").read_text(),
         **states,
     }
+
+
+def assert_goes_on_equally(whole: Path, copy: Path, config: Mapping[str, object]) -> None:
+    """Continue a copy of a finished run without its newest checkpoint, as if it had been killed before that one."""
+    shutil.copytree(whole, copy)
+    shutil.rmtree(max((copy / "checkpoints").glob("step-*")))
+    train(parse_config(config), folder=copy, resume=True, console=Console(file=io.StringIO()))
+    assert evidence(copy) == evidence(whole)

@@ -38,10 +38,10 @@ CASES = (*METHODS, "bradley_terry+lora", "reward_regression+lora+offload")
 """Cases that any number of ranks can run."""
 
 
-def write_rows(folder: Path) -> None:
-    """Write pairs, ratings and labels of steps of the same few letters."""
+def write_rows(folder: Path, longest: int = 9) -> None:
+    """Write pairs, ratings and labels of steps of the same few letters; which is read is the task's matter."""
     rng = random.Random(0)
-    texts = ["".join(rng.choice("ab") for _ in range(rng.randint(1, 9))) for _ in range(60)]
+    texts = ["".join(rng.choice("ab") for _ in range(rng.randint(1, longest))) for _ in range(60)]
     rows = [
         {"prompt": f"{n}:", "chosen": text + "a", "rejected": text + "b", "response": text}
         | {"likes": text.count("a"), "size": len(text)}

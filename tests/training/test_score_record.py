@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,9 @@ from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.diagnosis import diagnose
 from grouprl.view.pairs import pair_of
 from grouprl.view.runfiles import read_run
+from rank_rewards import write_rows
 
 TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
-
-
-def rows_file(folder: Path) -> Path:
-    """Pairs, ratings and labels of steps of the same few letters; which of them is read is the task's matter."""
-    rng = random.Random(0)
-    texts = ["".join(rng.choice("ab") for _ in range(rng.randint(1, 5))) for _ in range(60)]
-    rows = [
-        {"prompt": f"{n}:", "chosen": text + "a", "rejected": text + "b", "response": text}
-        | {"likes": text.count("a"), "size": len(text)}
-        for n, text in enumerate(texts)
-    ]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    steps = [{"prompt": row["prompt"], "completions": ["a", "b"], "labels": [True, False]} for row in rows]
-    (folder / "steps.jsonl").write_text("\n".join(map(json.dumps, steps)))
-    return folder / "rows.jsonl"
 
 
 def ran(folder: Path, method: Any, task: Any, name: str = "run", **changes: Any) -> Path:
@@ -79,7 +64,7 @@ def pairs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scores")
-    rows_file(folder)
+    write_rows(folder, longest=5)
     return folder
 
 

@@ -66,7 +66,7 @@ def budget_of(text: str) -> Budget:
         value = float(amount.replace("_", "").replace(",", "")) if equals else None
     except ValueError:
         value = -1.0
-    whole = value is None or unit != "steps" or value == int(value)
+    whole = value is None or unit != "steps" or value.is_integer()
     if value is not None and (not 0 < value < 1e15 or not whole):
         raise InputError(f"--budget {text}", "the amount is a positive number, of steps a whole one")
     return Budget(next(each for each in get_args(Unit) if each == unit), value)

@@ -127,6 +127,7 @@ def on_ray(address: str) -> Iterator[TrialPlace]:
     connect(facts.address)
     ray, at = imported_ray(), facts.address
     head = PeerWatch(at, f"the head of Ray at {at} is gone. Runs are kept: the same command continues", PATIENCE, GRACE)
+    # Two calls at a time: an interruption is heard while a run is being made.
     room = ray.remote(TrialRoom).options(num_cpus=1, max_restarts=TRIES, max_task_retries=TRIES, max_concurrency=2)
 
     def start(folder: Path) -> RunProcess:

@@ -118,13 +118,13 @@ def _operations(design: Comparison, found: Plan) -> float:
     return PRODUCTS * tokens * (found.model.parameters if found.model is not None else 0)
 
 
-def _operations_per_second(size: int = 512) -> float:
+def _operations_per_second() -> float:
     """Measure what one core of this machine makes of products that are not large, in the share that models reach."""
-    threads = torch.get_num_threads()
+    size, threads = 512, torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         a = torch.ones(size, size)
-        a @ a
+        a @ a  # the first product takes longer: its kernel is chosen
         began = time.perf_counter()
         for _ in range(4):
             a @ a

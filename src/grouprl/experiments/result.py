@@ -272,11 +272,8 @@ def _profiles(final: Mapping[str, Floats], sign: int) -> list[BandedCurve]:
     every = np.concatenate([score_nm.ravel() for score_nm in final.values()])
     low, high = min(0.0, every.min()), max(0.0, every.max())
     level_l = np.linspace(low, high if low < high else 1.0, LEVELS)
-    return [_curve("all", arm, level_l, *_profile(sign * score_nm, sign * level_l)) for arm, score_nm in final.items()]
-
-
-def _profile(score_nm: Floats, level_l: Floats) -> tuple[Floats, Floats, Floats]:
-    return performance_profile(score_nm, level_l), *profile_band(score_nm, level_l)
+    read = ((arm, sign * score_nm, sign * level_l) for arm, score_nm in final.items())
+    return [_curve("all", arm, level_l, performance_profile(s, at), *profile_band(s, at)) for arm, s, at in read]
 
 
 def _curve(source: str, arm: str, *columns: Floats) -> BandedCurve:

@@ -138,7 +138,8 @@ def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[i
 def without_effect(config: Config, method: Method, facts: RunFacts) -> list[Finding]:
     """Return a finding for each setting and part that can have no effect in this run."""
     if config.steps == 0:
-        said = [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
+        words = "has no effect: steps is 0, so nothing is trained by reinforcement"
+        said = [f"{section}.* {words}" for section in ("batch", "optim") if _set(config, section)]
         return list(told(codes.NO_EFFECT, said))
     found = [codes.PART_NO_EFFECT(words, "", key=part.name) for part in method.parts() for words in part.idle(facts)]
     if method.name in CATALOGUE:
@@ -263,7 +264,9 @@ def room(
 def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[str]:
     warmup, optim, evaluation = config.warmup, config.optim, config.eval
     if not warmup.steps:
-        yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
+        yield from (
+            f"warmup.{name} has no effect: warmup.steps is 0" for name in sorted(_set(config, "warmup") - {"steps"})
+        )
     if optim.schedule == "constant" and "min_lr_ratio" in optim.model_fields_set:
         yield "optim.min_lr_ratio has no effect: with optim.schedule constant the learning rate never falls"
     if optim.warmup_steps >= config.steps:
@@ -315,7 +318,3 @@ def _idle_sampling(config: Config) -> Iterator[str]:
 def _set(config: Config, section: str) -> set[str]:
     part: Section = getattr(config, section)
     return set(part.model_fields_set)
-
-
-def _nothing(config: Config, section: str) -> str:
-    return f"{section}* has no effect: steps is 0, so nothing is trained by reinforcement"

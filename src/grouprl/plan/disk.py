@@ -25,9 +25,8 @@ def disk_notes(config: Config, model: ModelFacts | None) -> Iterator[str]:
     if model is None:
         return
     place = default_folder(config).absolute()
-    there = next(
-        (each for each in (place, *place.parents) if os.path.isdir(each)), None
-    )  # False if the name is too long
+    # Not `Path.is_dir`, which raises where a name is too long.
+    there = next((each for each in (place, *place.parents) if os.path.isdir(each)), None)
     needed, free = disk_needed(config, model), None if there is None else shutil.disk_usage(there).free
     if free is not None and needed > free:
         yield (

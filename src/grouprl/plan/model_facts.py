@@ -218,10 +218,9 @@ def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None
         raise InputError(
             f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"
         )
-    if folder.is_dir():
-        check_whole(folder)
     where = str(folder) if folder.is_dir() else name
     if folder.is_dir():
+        check_whole(folder)
         check_tokenizer_files(folder)
     try:
         stored = AutoConfig.from_pretrained(where, local_files_only=True)

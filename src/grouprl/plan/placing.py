@@ -155,7 +155,7 @@ def _notes(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
     to_come = learners | counts
     for name in ("CPU", "GPU"):
         wanted = sum(count * bundle_of(cluster, kind).get(name, 0.0) for kind, count in to_come.items())
-        if wanted > facts.free.get(name, 0.0) + 1e-9:
+        if wanted > facts.free.get(name, 0.0) + 1e-9:  # shares of a GPU are sums of fractions
             yield (
                 f"of the cluster's {facts.total(name):g} {name}s {facts.free.get(name, 0.0):g} are free now, and the "
                 f"workers want {wanted:g}: the run waits for them, {cluster.start_timeout:g} s at most"

@@ -64,6 +64,7 @@ from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.rewards.judging.comparing import comparing, judges_groups
+from grouprl.rollout.prompt_stream import prompt_count
 from grouprl.rollout.rescoring import rescore_refusals
 from grouprl.tasks import Example, Task
 from grouprl.tasks.questions import QuestionTask
@@ -151,7 +152,7 @@ class Plan:
             f"{batch.steps} steps of {batch.prompts} prompts × {batch.group_size} completions = "
             f"{batch.completions} completions, "
             f"{'' if batch.whole_rows else 'at most '}{batch.updates_per_rollout} optimiser "
-            f"{_plural('step', batch.updates_per_rollout)} each{memory_line}",
+            f"step{'s' if batch.updates_per_rollout != 1 else ''} each{memory_line}",
         ]
         lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
         return [self.worded(line) for line in lines]
@@ -327,8 +328,7 @@ def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
 def run_facts(run: ResolvedRun) -> RunFacts:
     """Return the facts of the run that the parts of its method may read."""
     config, task, method = run.config, run.task, run.method
-    size, limit = task.size("train"), config.data.prompts
-    count = limit if size is None else size if limit is None else min(size, limit)
+    size, count = task.size("train"), prompt_count(task, config.data.prompts)
     return RunFacts(
         updates_per_rollout=run.updates_per_rollout,
         group_size=config.batch.group_size,
@@ -374,10 +374,6 @@ def objective(method: Method) -> str:
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 def _plain(value: object) -> object:

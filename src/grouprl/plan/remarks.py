@@ -23,6 +23,7 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.tokenizer_checks import unused_ids
 from grouprl.processes.usage import core_count, free_memory
 from grouprl.rollout.engines import LOCAL, ChosenEngine
+from grouprl.rollout.prompt_stream import prompt_count
 from grouprl.tasks import Task
 
 COLDEST, HOTTEST = 0.01, 100.0
@@ -85,11 +86,11 @@ def _workers(run: ResolvedRun) -> Iterator[str]:
 def _repeats(config: Config, task: Task) -> Iterator[Finding]:
     """Yield a finding if a step samples some prompts more than once."""
     prompts = config.batch.prompts
-    size, limit = task.size("train"), config.data.prompts
-    count = limit if size is None else size if limit is None else min(size, limit)
+    count = prompt_count(task, config.data.prompts)
     if count is not None and count < prompts:
         why = f"a step takes {prompts} prompts and there are {count}"
-    elif size is None:  # only as many as a step takes are compared: a small task repeats prompts by chance
+    elif task.size("train") is None:
+        # Only as many as a step takes are compared: a small task repeats prompts by chance.
         seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
         different = len(set(seen))
         if different == len(seen):

@@ -41,7 +41,7 @@ def config_settings(
             usual, source = depending.get(".".join(key), (field.get_default(), ""))
             default = f"{DEFAULT}: {source}" if source else DEFAULT
             origin = default if not given else "set" if value != usual else "set, same as default"
-            yield Setting(".".join(key), value, origin, "" if source else _first_sentence(field.description))
+            yield Setting(".".join(key), value, origin, "" if source else " ".join((field.description or "").split()))
 
 
 def method_settings(resolved: Resolved) -> Iterator[Setting]:
@@ -73,6 +73,7 @@ def _decides(base: str, setting: str) -> set[str]:
     hint = typing.get_type_hints(entry.compose)[setting]
     choices = [choice for option in (hint, *typing.get_args(hint)) for choice in typing.get_args(option)]
     before = flat(entry.build())
+    # Two values of each type: one of them may be the default, or what another setting makes equal to it.
     for value in (*choices, True, False, 0.5, 0.01, 2, 1):
         try:
             after = flat(entry.build(**{setting: value}))
@@ -81,7 +82,3 @@ def _decides(base: str, setting: str) -> set[str]:
         if after != before:
             return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     return set()
-
-
-def _first_sentence(text: str | None) -> str:
-    return " ".join((text or "").split())

@@ -14,6 +14,11 @@ from grouprl.rollout.quarantine import SetAside
 from grouprl.tasks.task import Task
 
 
+def prompt_count(task: Task, limit: int | None) -> int | None:
+    """Return the number of a task's training prompts, at most `limit`; None if they never end."""
+    return min((each for each in (task.size("train"), limit) if each is not None), default=None)
+
+
 class PromptStream:
     """Deals out a task's training prompts.
 
@@ -25,10 +30,9 @@ class PromptStream:
     def __init__(self, task: Task, seed: int, limit: int | None = None) -> None:
         self.task, self.seed, self.sampled, self.position = task, seed, 0, 0
         self.aside = SetAside()
-        size = task.size("train")
-        if size == 0:
+        self.size = prompt_count(task, limit)
+        if task.size("train") == 0:
             raise InputError(f"the task '{task.name}' has no training prompts", "training needs at least one prompt")
-        self.size = size if limit is None else limit if size is None else min(size, limit)
 
     def take(self, count: int) -> list[tuple[int, Example]]:
         """Return the next `count` prompts, each with its ordinal in this run (0, 1, 2 …)."""

@@ -28,7 +28,7 @@ from grouprl.policy.language.reference import no_teacher
 from grouprl.protocols import Policy, Scorer, Trainable, distributed
 from grouprl.records.tokens import Tokens
 from grouprl.storage.tensors import load_weights
-from grouprl.training.guides.guide_checks import check_alone, check_tokenizer
+from grouprl.training.guides.guide_checks import alike, check_alone, check_tokenizer
 from grouprl.training.references import NATS, follower_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def guide_of(run: ResolvedRun, policy: Policy) -> tuple[dict[str, Tensor], Score
         if folder != "initial":
             model = _model_in(folder, run, policy)
             weights = model.trainable_state()
-            if not _alike(weights, own):
+            if not alike(weights, own):
                 check_alone(folder, run)
                 return weights, FrozenModel(model)
         for name, x in weights.items():
@@ -144,7 +144,7 @@ def kept_guide(run: ResolvedRun, policy: Policy, path: Path) -> Scorer:
 
         return kept_on_ranks(run, policy, path)
     weights = load_weights(path)
-    if _alike(weights, weights_of(policy)):
+    if alike(weights, weights_of(policy)):
         return with_weights(policy, weights)
     model = _model_in(next(iter(run.guides)), run, policy)
     model.load_trainable_state(weights)
@@ -211,10 +211,6 @@ class FrozenModel:
     def logp(self, inputs: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""
         return self._model.logp(inputs)
-
-
-def _alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    return {name: x.shape for name, x in weights.items()} == {name: x.shape for name, x in own.items()}
 
 
 def _model_in(folder: str, run: ResolvedRun, policy: Policy) -> CausalPolicy:

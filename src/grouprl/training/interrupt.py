@@ -5,12 +5,12 @@ terminal, after the step.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import wait
 from types import FrameType, TracebackType
 
 GRACE = 5.0
@@ -19,7 +19,7 @@ ONE_STROKE = 0.1
 """Seconds within which a second signal counts as a repetition: `timeout`, for instance, sends each signal twice."""
 SAID: dict[int, str] = {
     signal.SIGINT: "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.",
-    signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
+    signal.SIGTERM: "Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then.",
     signal.SIGHUP: "The terminal is closed: stopping after this step; a checkpoint will be written.",
 }
 OVER = b"\0"
@@ -50,9 +50,8 @@ class Interrupt:
             self._teller = threading.Thread(target=self._tell, args=(reader,), name="interrupt", daemon=True)
             self._teller.start()
             for number in SAID:
-                if (
-                    number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL
-                ):  # nohup: ignored, and stays so
+                # A SIGHUP that is ignored (nohup) stays so.
+                if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL:
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -63,9 +62,8 @@ class Interrupt:
             signal.signal(number, handler)
         if self._teller is not None and self._heard is not None:
             with suppress(BrokenPipeError):  # it has announced a signal, and is done
-                os.write(
-                    self._heard, OVER
-                )  # closing would not do: a process that the user's code forked has it open, too
+                # Closing would not do: a process that the user's code forked has it open, too.
+                os.write(self._heard, OVER)
             os.close(self._heard)
             self._teller.join()
 
@@ -94,5 +92,5 @@ class Interrupt:
                 return
             with suppress(OSError):  # the terminal is closed
                 self._announce(SAID[number[0]].format(grace=GRACE))
-            if number[0] == signal.SIGTERM and not select.select([pipe], [], [], GRACE)[0]:
+            if number[0] == signal.SIGTERM and not wait([pipe.fileno()], GRACE):
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,12 +24,13 @@ from grouprl.orchestrator.asynchronous.restrictions import threads_each
 from grouprl.orchestrator.chat_prompts import resolve_new
 from grouprl.orchestrator.make_policy import build_model, make_optimizer
 from grouprl.orchestrator.make_sharded_policy import check_started
-from grouprl.orchestrator.on_ray.placement import close_placement
+from grouprl.orchestrator.on_ray.placement import RunPlacement, close_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward
 from grouprl.policy.threads import choose_threads
 from grouprl.processes.begun_run import remember_begun
-from grouprl.protocols import distributed
+from grouprl.protocols import Trainable, distributed
+from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
 from grouprl.storage.lock import FolderLock
@@ -49,14 +52,14 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     model = build_model(resolved)
     resolved = resolved.with_precision(getattr(model, "precision", "float32"))
     config = resolved.config
-    placement = placement_of(resolved, model)
-    reward, notes = reward_of(resolved, RunFolder(folder), placement)
-    run = RunFolder.create(folder)
-    lock, ours = FolderLock(run), False
-    try:
+    with ExitStack() as undo:
+        placement, reward, notes = _workers(resolved, RunFolder(folder), model, undo)
+        run = RunFolder.create(folder)
+        lock = FolderLock(run)
+        undo.callback(lock.release)
         if run.config.is_file():
             raise InputError(f"the run folder {folder} has just been started by another process")
-        ours = True
+        undo.push(partial(_discard_refused, run))
         remember_begun(asked, run.path)
         settings = config.dump()
         facts = {
@@ -72,14 +75,25 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
         session = assemble(resolved, run, model, reward, engine, placement)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
-    except BaseException as error:
-        if isinstance(error, InputError) and ours:
-            run.discard()
-        lock.release()
-        close_reward(reward)
-        close_placement(placement)
-        raise
+        undo.pop_all()
     return session
+
+
+def _workers(
+    resolved: ResolvedRun, run: RunFolder, model: Trainable, undo: ExitStack
+) -> tuple[RunPlacement | None, RewardFunction, list[str]]:
+    """Return the workers of a run, its reward, and notes; `undo` ends the processes of both."""
+    placement = placement_of(resolved, model)
+    undo.callback(close_placement, placement)
+    reward, notes = reward_of(resolved, run, placement)
+    undo.callback(close_reward, reward)
+    return placement, reward, notes
+
+
+def _discard_refused(run: RunFolder, kind: object, error: BaseException | None, trace: object) -> None:
+    """Remove the folder of a run that was refused; one that ended otherwise may still tell its user why."""
+    if isinstance(error, InputError):
+        run.discard()
 
 
 def resume(
@@ -133,22 +147,17 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
     if not finished:
         _rewind(run, checkpoint)
     model = build_model(resolved)
-    placement = placement_of(resolved, model)
-    reward, notes = reward_of(resolved, run, placement)
-    notes += said(before, config)
-    try:
+    with ExitStack() as undo:
+        placement, reward, notes = _workers(resolved, run, model, undo)
         session = assemble(resolved, run, model, reward, engine, placement)
         session.finished = finished
-        session.notes = [*complaints, *told_of(run, found), *notes]
+        session.notes = [*complaints, *told_of(run, found), *notes, *said(before, config)]
         _restore(session, checkpoint)
         if changes or accept_changes:
             _write_changes(run, config, task, facts)
         if not complaints:  # a killed process may not have pruned; damaged ones must not count as kept
             prune(run, config.run.keep, session.best_step)
-    except BaseException:
-        close_reward(reward)
-        close_placement(placement)
-        raise
+        undo.pop_all()
     return session
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,9 +23,6 @@ from grouprl.tasks import Task
 from grouprl.training.answer_in_transformers import Answer, main
 from grouprl.training.asked_process import answered, form_of
 from grouprl.training.saved_scores import check_reloaded, check_scores, held_out_texts
-
-if TYPE_CHECKING:
-    pass
 
 PROMPTS = 6
 TOKENS = 48

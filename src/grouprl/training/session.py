@@ -283,14 +283,10 @@ def placement_of(resolved: ResolvedRun, model: Trainable) -> RunPlacement | None
 def reward_of(
     resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None
 ) -> tuple[RewardFunction, list[str]]:
-    """Return the reward function of a run, and notes on it; if that fails, close the placement."""
+    """Return the reward function of a run, and notes on it."""
     placed = None if placement is None else placement.reward(resolved.reward)
-    try:
-        pace = run.pace if resolved.config.run.samples_apart else None
-        return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed, pace)
-    except BaseException:
-        close_placement(placement)
-        raise
+    pace = run.pace if resolved.config.run.samples_apart else None
+    return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed, pace)
 
 
 def assemble(

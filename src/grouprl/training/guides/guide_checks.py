@@ -8,7 +8,15 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.resolve import ResolvedRun
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
+
+
+def alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Return whether two models have the same weights by name and shape, so that they can be averaged."""
+    return {name: x.shape for name, x in weights.items()} == {name: x.shape for name, x in own.items()}
 
 
 def check_tokenizer(

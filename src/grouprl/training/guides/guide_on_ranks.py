@@ -13,12 +13,10 @@ from grouprl.policy.sharded.sharded_policy import ShardedPolicy, as_sharded
 from grouprl.policy.sharded.sharded_reference import ShardedReference, add_to_average, averaged
 from grouprl.protocols import Policy
 from grouprl.storage.tensors import described_tensors
-from grouprl.training.guides.guide_checks import check_alone, check_tokenizer
+from grouprl.training.guides.guide_checks import alike, check_alone, check_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
+    pass
 
 
 def guide_on_ranks(run: ResolvedRun, policy: Policy) -> ShardedReference:
@@ -30,7 +28,7 @@ def guide_on_ranks(run: ResolvedRun, policy: Policy) -> ShardedReference:
             add_to_average(spread, POLICY, share)
             continue
         model = _model_in(folder, run, spread)
-        if not _alike(model.parts(), own):
+        if not alike(model.parts(), own):
             check_alone(folder, run)
             return model
         add_to_average(spread, REFERENCE, share)
@@ -40,8 +38,8 @@ def guide_on_ranks(run: ResolvedRun, policy: Policy) -> ShardedReference:
 def kept_on_ranks(run: ResolvedRun, policy: Policy, path: Path) -> ShardedReference:
     """Have the ranks keep the same reference with the weights that the run has kept in `path`."""
     spread = as_sharded(policy)
-    alike = _alike(described_tensors(path), ShardedReference(spread, POLICY).parts())
-    found = spread.snapshot() if alike else _model_in(next(iter(run.guides)), run, spread)
+    same = alike(described_tensors(path), ShardedReference(spread, POLICY).parts())
+    found = spread.snapshot() if same else _model_in(next(iter(run.guides)), run, spread)
     found.read(path)
     return found
 
@@ -51,7 +49,3 @@ def _model_in(folder: str, run: ResolvedRun, policy: ShardedPolicy) -> ShardedRe
     model = policy.other(builders_of(run, teacher_options(run, folder), folder))
     check_tokenizer(folder, model.tokenizer, run, policy.tokenizer)
     return model
-
-
-def _alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    return {name: x.shape for name, x in weights.items()} == {name: x.shape for name, x in own.items()}
