@@ -87,6 +87,37 @@ def test_spaces_of_several_arrays_and_pictures_are_read_flat(kind: str, space: A
     assert feature_count(found) == feature_count(space) == count
 
 
+def test_an_action_of_one_real_number_stays_real() -> None:
+    task = control("OneNumber")
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 0)
+    assert [environment.step(np.array([x])).reward for x in (0.5, -0.25, 0.75)] == [0.5, -0.25, 0.75]
+
+
+def test_infos_of_a_vector_may_be_of_all_places() -> None:
+    assert played(control("Told")) == WALKED
+
+
+@pytest.mark.parametrize(("kind", "entry"), [("dict", "which"), ("array", "at"), ("tuple", "1")])
+def test_an_entry_that_is_missing_is_named(kind: str, entry: str) -> None:
+    task = control("Entries", config={"kind": kind})
+    with pytest.raises(InputError, match=f"an observation has no entry '{entry}'.*Return them all"):
+        task.environment().reset(task.example("train", 0), 0)
+
+
+def test_nothing_to_see_is_refused() -> None:
+    with pytest.raises(InputError, match=r"The observations of .* are Dict\(\).*at least one array"):
+        control("spaces_within", config={"kind": "nothing"})
+
+
+def test_an_environment_that_never_closes_is_told_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouprl.envs.adapters.gymnasium_calls.MAKING", 0.3)
+    with pytest.warns(
+        RuntimeWarning, match=r"Slow' failed to close: close\(\) did not return within 0.3 s, at .*\.py:"
+    ):
+        control("Slow")
+
+
 def test_two_observations_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match=r"have two entries 'at\.x'.*Rename one"):
         control("spaces_within", config={"kind": "same"})
@@ -163,8 +194,8 @@ def test_a_refused_environment_is_closed(tmp_path: Path, name: str, options: dic
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("nan", "is nan.*1 finite numbers"),
-        ("shape", r"has the shape \(3,\)"),
+        ("nan", "an observation is nan.*1 finite numbers"),
+        ("shape", r"an observation has the shape \(3,\)"),
         ("reward", "the reward nan.*one finite number.*the division"),
         ("many", r"the reward array\(\[1., 2.\]\).*one finite number.*Several goals"),
         ("single", r"the reward array\(\[1.\]\).*one finite number.*Return reward.item\(\)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -48,6 +49,46 @@ class Walk(gymnasium.Env):
         return shown, reward, self.time >= self.length, False, {}
 
 
+class OneNumber(Walk):
+    """An action is one real number, without a dimension, and pays itself."""
+
+    action_space = spaces.Box(-1, 1, ())
+
+    def step(self, action: Any) -> Any:
+        shown, _, *rest = super().step(action)
+        return shown, float(action), *rest
+
+
+class Entries(Walk):
+    """Returns fewer entries than it has: "dict", "array", "tuple"."""
+
+    def __init__(self, kind: str = "dict") -> None:
+        super().__init__()
+        inner = {"at": spaces.Box(-1, 1, (1,)), "which": spaces.Discrete(3)}
+        self.observation_space = spaces.Tuple(list(inner.values())) if kind == "tuple" else spaces.Dict(inner)
+        self.kind = kind
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return {"dict": {"at": np.zeros(1)}, "array": np.zeros(2), "tuple": (np.zeros(1),)}[self.kind], {}
+
+
+class Slow(Walk):
+    """Never closes."""
+
+    def close(self) -> None:
+        time.sleep(3600)
+
+
+class Told(SyncVectorEnv):
+    """A vector environment that states something of all places together in its infos."""
+
+    def __init__(self) -> None:
+        super().__init__([Walk])
+
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0], {"round": np.array(3), "nothing": [], "many": [1, 2]}
+
+
 def vector(num_envs: int = 1, mode: str = "NextStep", length: int = 3) -> VectorEnv:
     return SyncVectorEnv([lambda: Walk(length)] * num_envs, autoreset_mode=AutoresetMode(mode))
 
@@ -63,6 +104,7 @@ def spaces_within(kind: str) -> gymnasium.Env:
         "graph": spaces.Graph(spaces.Box(-1, 1, (2,)), None),
         "sequence": spaces.Sequence(spaces.Discrete(3)),
         "same": spaces.Dict({"at.x": spaces.Discrete(2), "at": spaces.Dict(x=spaces.Discrete(3))}),
+        "nothing": spaces.Dict({}),
         "several": spaces.Dict(at=spaces.Box(-1, 1, (2,)), said=spaces.Text(4)),
     }[kind]
     return found

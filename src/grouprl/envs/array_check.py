@@ -12,7 +12,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import content_number
-from grouprl.envs.array_spaces import bounded, counts, fitted, observed, observed_after, spelt
+from grouprl.envs.array_spaces import bounded, counts, fitted, observed, observed_after, of_an_observation, spelt
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.check import check_environment
 from grouprl.envs.environment import Observation, Step
@@ -129,14 +129,12 @@ class SpeltEnvironment:
     def _shown(self, found: object, *, first: bool = False) -> Observation:
         """Return the first observation, or that of a step, as text."""
         last = not first and (cast("Step", found).terminated or cast("Step", found).truncated)
-        try:
+        with of_an_observation():
             seen = (
                 observed(self._spaces, found, first=True)
                 if first
                 else observed_after(self._spaces, cast("Step", found))
             )
-        except InputError as error:
-            raise InputError(f"an observation {error.what}", error.rule, error.remedy) from None
         self._look_at_bounds(self._spaces.observation, seen.values)
         arrays = {"values": seen.values, **({"context": seen.context} if first and seen.context else {})}
         number = content_number(json.dumps(_listed(arrays)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +77,15 @@ def observed(spaces: Spaces, found: object, *, first: bool, cut: bool = False) -
     assert isinstance(context, dict)
     values, legal = fitted(spaces.observation, given.values), _legal(spaces.action, given.legal, cut)
     return ArrayObservation(values, legal, context, given.agent, given.text)
+
+
+@contextmanager
+def of_an_observation() -> Iterator[None]:
+    """Say of an InputError of `observed` or `observed_after`, raised in the block, that it concerns an observation."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"an observation {error.what}", error.rule, error.remedy) from None
 
 
 def observed_after(spaces: Spaces, step: Step) -> ArrayObservation:

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from grouprl.core.errors import raised
+
 CALLED = ("reset", "step", "score", "scores", "close", "demonstrate")
 """Methods of an environment that may be coroutines."""
 
@@ -60,6 +62,14 @@ def awaited(found: Any) -> Any:
 def close(environment: Any) -> None:
     """Close an environment; wait for it if that is a coroutine."""
     awaited(environment.close())
+
+
+def close_or_warn(environment: Any, who: str) -> None:
+    """Close an environment that was only looked at; warn where that fails, since its episodes count all the same."""
+    try:
+        close(environment)
+    except (Exception, SystemExit) as error:
+        warn_not_closed(who, raised(error))
 
 
 def warn_not_closed(who: str, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.async_methods import close
+from grouprl.envs.async_methods import close_or_warn
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.environment_pool import Stage
 from grouprl.records.episode_records import ENDINGS, SAMPLES
@@ -42,7 +42,7 @@ def environments(task: Task) -> Callable[[], Environment] | None:
             f"the environment of the task '{task.name}' is {type(example).__name__}",
             "an environment needs reset, step, score and close (grouprl.envs.Environment)",
         )
-    close(example)
+    close_or_warn(example, f"an environment of '{task.name}'")
     return task.environment
 
 
@@ -50,7 +50,7 @@ def demonstrates(task: Task) -> bool:
     """Return whether the environments of `task` can demonstrate."""
     example = task.environment()
     if example is not None:
-        close(example)
+        close_or_warn(example, f"an environment of '{task.name}'")
     return isinstance(example, Demonstrator)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,34 @@ from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import ActionSpace, Box, Discrete, Space, Spaces
 
 PAD = "Pad them yourself, as supersuit's pad_observations_v0 and pad_action_space_v0 do"
+
+
+class Peopled(Protocol):
+    """An environment of several agents."""
+
+    @property
+    def possible_agents(self) -> Sequence[object]:
+        """The names of all agents that an episode may have."""
+        ...
+
+
+def agent_names(env: Peopled) -> tuple[str, ...]:
+    """Return the names of an environment's agents.
+
+    Raises:
+        InputError: there are none, one is not a text, or two are the same.
+    """
+    names = list(env.possible_agents)
+    texts = [name for name in names if isinstance(name, str)]
+    if not names:
+        raise InputError("possible_agents is empty", "it names every agent that an episode may have")
+    if len(texts) < len(names) or len(set(texts)) < len(texts):
+        raise InputError(
+            f"possible_agents is {names}",
+            "agents are told apart by their names, which are texts, each another",
+            "Name them in the environment or in a wrapper around it, such as 'agent_0'",
+        )
+    return tuple(texts)
 
 
 def common_spaces(by_agent: Mapping[str, Spaces]) -> Spaces:

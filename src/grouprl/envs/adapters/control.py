@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters.gymnasium_calls import begun, one_number, stepped
-from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of
+from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action
 from grouprl.envs.environment import COST, ArrayObservation, Step
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ class ControlEnvironment:
         given = np.asarray(action)
         if given.size != math.prod(space.shape) or not np.isfinite(given).all():
             raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
-        fitted = given.astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
-        if not np.issubdtype(space.dtype, np.floating) and not space.contains(fitted if space.shape else int(fitted)):
+        fitted = own_action(space, given)
+        if not np.issubdtype(space.dtype, np.floating) and not space.contains(fitted):
             raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
-        return fitted if space.shape else int(fitted)
+        return fitted
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")

@@ -11,6 +11,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError, raised, shortened
 from grouprl.core.json_types import JsonMapping
+from grouprl.core.timeout import MAKING, TooLong, alarm, reached
 from grouprl.envs.async_methods import warn_not_closed
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def flag(given: object, what: str) -> bool:
 def closed(env: Closing, name: str) -> None:
     """Close an environment that was only looked at; warn where that fails, since its episodes count all the same."""
     try:
-        env.close()
+        with alarm(MAKING):
+            env.close()
+    except TooLong as late:
+        warn_not_closed(f"'{name}'", f"close() did not return within {MAKING:g} s{reached(late)}")
     except Exception as error:
         warn_not_closed(f"'{name}'", raised(error))
 

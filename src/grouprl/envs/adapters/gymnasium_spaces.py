@@ -44,6 +44,8 @@ def observation_space(name: str, space: gymnasium.Space) -> Space:
     what = f"The observations of '{name}'"
     found = [(key, inner) for key, inner in _leaves(space) if key != MASK]
     leaves = {key: _leaf(what, inner) for key, inner in found}
+    if not leaves:
+        raise InputError(f"{what} are {space}", "a policy reads at least one array", "Show it a Box of one 0")
     if len(leaves) < len(found):
         names = [key for key, _ in found]
         twice = next(key for key in names if names.count(key) > 1)
@@ -70,6 +72,15 @@ def columns_of(space: gymnasium.Space, values: object) -> tuple[object, np.ndarr
     return (next(iter(found.values())) if len(found) == 1 else found), masks
 
 
+def own_action(space: gymnasium.Space, given: np.ndarray) -> object:
+    """Return an action of this package's spaces in the type, shape and counting of Gymnasium's: a plain int where it is
+    the number of a choice.
+    """
+    fitted = given.astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
+    choice = not space.shape and np.issubdtype(space.dtype, np.integer)
+    return int(fitted) if choice else np.asarray(fitted)
+
+
 def _leaves(space: gymnasium.Space, name: str = "") -> list[tuple[str, gymnasium.Space]]:
     if (inside := _inner(space)) is None:
         return [(name, space)]
@@ -82,6 +93,12 @@ def _parts(space: gymnasium.Space, value: object, name: str = "") -> list[tuple[
     entries = (
         value if isinstance(value, Mapping) else {str(i): x for i, x in enumerate(cast("Sequence[object]", value))}
     )
+    if lacking := [key for key, _ in inside if key not in entries]:
+        raise InputError(
+            f"an observation has no entry '{f'{name}.{lacking[0]}'.lstrip('.')}'",
+            f"its space has the entries {', '.join(key for key, _ in inside)}",
+            "Return them all, or take it out of observation_space",
+        )
     pairs = [(key, inner, entries[key]) for key, inner in inside]
     return [part for key, inner, each in pairs for part in _parts(inner, each, f"{name}.{key}".lstrip("."))]
 

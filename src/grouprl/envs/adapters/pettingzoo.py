@@ -71,7 +71,8 @@ class PettingZooEnvironment:
         self._totals.update(self._pass_on()[0])
         self._luck = random.Random(seed)
         if not self._env.agents or self._env.agent_selection in self._others:
-            raise RuntimeError(f"the episode was over before any agent but {', '.join(sorted(self._others))} acted")
+            others = f" but {', '.join(sorted(self._others))}" if self._others else ""
+            raise RuntimeError(f"the episode was over before any agent{others} acted")
         return self._seen(self._text)
 
     def step(self, action: str) -> Step:

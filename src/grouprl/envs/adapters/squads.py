@@ -9,9 +9,9 @@ import numpy as np
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
-from grouprl.envs.adapters.common_spaces import common_spaces, padded
+from grouprl.envs.adapters.common_spaces import agent_names, common_spaces, padded
 from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number
-from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, spaces_of
+from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action, spaces_of
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
 from grouprl.protocols import Box, Discrete, Spaces
@@ -45,10 +45,11 @@ class PettingZooWorld:
     def __init__(self, make: Callable[[], ParallelEnv], *, rounds: int, success: float | None = None) -> None:
         self._env, self._rounds, self._success = make(), rounds, success
         with closed_if_refused(self._env, "an environment"):
-            self.agents = tuple(self._env.possible_agents)
+            self.agents = agent_names(self._env)
             self._own = agents_spaces(self._env)
             self.spaces = common_spaces(self._own)
         self._round, self._total = 0, 0.0
+        self._ended: set[str] = set()
 
     @property
     def filled(self) -> str:
@@ -78,9 +79,12 @@ class PettingZooWorld:
         rewards = {agent: one_number(reward, f"reward of '{agent}'") for agent, reward in paid.items()}
         self._round += 1
         self._total += sum(rewards.values())
-        living, late = list(self._env.agents), self._round >= self._rounds
         over = {agent for agent in actions if _flag(ended, agent, "termination")}
         stopped = {agent for agent in actions if _flag(cut, agent, "truncation")} - over
+        # Not every environment takes those that have ended off its list. One that it did take off may come back.
+        self._ended = (self._ended | over | stopped) & set(self._env.agents)
+        living = [agent for agent in self._env.agents if agent not in self._ended]
+        late = self._round >= self._rounds
         last = [agent for agent in actions if agent in stopped or (late and agent in living)]
         finals = {agent: self._shown("step", agent, found, infos) for agent in last}
         going = {} if late else {agent: self._shown("step", agent, found, infos) for agent in living}
@@ -103,6 +107,12 @@ class PettingZooWorld:
     def _shown(
         self, method: str, agent: str, found: Mapping[str, object], infos: Mapping[str, Mapping[str, object]]
     ) -> ArrayObservation:
+        if agent not in self._own:
+            raise InputError(
+                f"{method}() lets the agent {agent!r} act",
+                f"the agents are {', '.join(self.agents)}, as possible_agents names them when the environment is made",
+                "Name all that an episode may have in possible_agents",
+            )
         if agent not in found:
             rule = "every agent that is alive, or that a limit has just cut off, is shown something"
             raise InputError(f"{method}() returned no observation of the agent '{agent}'", rule)
@@ -111,9 +121,7 @@ class PettingZooWorld:
         return padded(self._own[agent], self.spaces, agent, values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, agent: str, action: object) -> object:
-        space = self._env.action_space(agent)
-        fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
-        return fitted if space.shape else int(fitted)
+        return own_action(self._env.action_space(agent), np.asarray(action))
 
 
 def _flag(flags: Mapping[str, object], agent: str, what: str) -> bool:
@@ -132,8 +140,6 @@ def agents_spaces(env: ParallelEnv) -> dict[str, Spaces]:
     """Return the spaces of every agent.
 
     Raises:
-        InputError: there are no agents, or their values are not arrays of numbers.
+        InputError: as `agent_names`, and if the agents' values are not arrays of numbers.
     """
-    if not env.possible_agents:
-        raise InputError("possible_agents is empty", "it names every agent that an episode may have")
-    return {agent: spaces_of(agent, _OfAgent(env, agent)) for agent in env.possible_agents}
+    return {agent: spaces_of(agent, _OfAgent(env, agent)) for agent in agent_names(env)}

@@ -229,7 +229,8 @@ def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarr
     if spaces.chain > 1:
         return bounded(spaces.action, np.stack(actions))
     (action,) = actions
-    return int(action) if isinstance(spaces.action, Discrete) else bounded(spaces.action, np.asarray(action))
+    # A copy: an environment may change what it is given, and the row keeps what was sampled.
+    return int(action) if isinstance(spaces.action, Discrete) else bounded(spaces.action, np.array(action))
 
 
 def _observed(play: _Play, found: object, spaces: Spaces) -> Observation | None:

@@ -19,7 +19,7 @@ import numpy as np
 from grouprl.core.errors import InputError, RunError, raised
 from grouprl.core.json_types import State
 from grouprl.core.timeout import CallClock, TooLong, reached
-from grouprl.envs.array_spaces import bounded, observed, observed_after
+from grouprl.envs.array_spaces import bounded, observed, observed_after, of_an_observation
 from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
 from grouprl.protocols import Discrete, Request, SamplingSession, Spaces
@@ -121,7 +121,8 @@ class Lane:
         with in_time("reset", self._clock):
             self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
             first = awaited(self._environment.reset(self._example(beginning.index), beginning.seed))
-        self.shown = observed(self._spaces, first, first=True)
+        with of_an_observation():
+            self.shown = observed(self._spaces, first, first=True)
         self.context = self.shown.context
 
     def act(self, action: Action) -> Step:
@@ -134,13 +135,14 @@ class Lane:
         told = (
             int(action)
             if isinstance(self._spaces.action, Discrete)
-            else bounded(self._spaces.action, np.asarray(action))
+            else bounded(self._spaces.action, np.array(action))  # a copy: the environment may change it
         )
         with in_time("step", self._clock):
             step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
         if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)
-        self.shown = observed_after(self._spaces, step)
+        with of_an_observation():
+            self.shown = observed_after(self._spaces, step)
         self.done.append(action)
         self.total += float(step.reward)
         return step

@@ -14,6 +14,7 @@ from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
+from grouprl.envs.adapters.common_spaces import agent_names
 from grouprl.envs.adapters.gymnasium_calls import closed, not_made
 from grouprl.envs.adapters.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
@@ -66,10 +67,11 @@ class PettingZoo(SeededTask):
             InputError: if there is no such environment, or its spaces cannot be written out.
         """
         env = self._make()
-        wrong = next((agent for agent in self.random if agent not in env.possible_agents), None)
+        possible = agent_names(env)
+        wrong = next((agent for agent in self.random if agent not in possible), None)
         if wrong is not None:
-            raise InputError(f"'{self.id}' has no agent '{wrong}'", remedy=suggest(wrong, env.possible_agents))
-        self._agents = tuple(agent for agent in env.possible_agents if agent not in self.random)
+            raise InputError(f"'{self.id}' has no agent '{wrong}'", remedy=suggest(wrong, possible))
+        self._agents = tuple(agent for agent in possible if agent not in self.random)
         if not self._agents:
             raise InputError(f"All agents of '{self.id}' choose at random", "the policy must play at least one")
         self._signs, self._longest = "", 0

@@ -1,0 +1,65 @@
+"""Parallel environments that break PettingZoo's rules: they are played with the right numbers, or refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grouprl.core.errors import InputError
+from grouprl.rollout.episode_rows import demonstrates, environments
+from grouprl.tasks import load_task
+
+pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+FILE = Path(__file__).parents[1] / "support" / "parallel_strangers.py"
+
+
+def squad(wrong: Any, kind: str = "squad") -> Any:
+    return load_task({"name": f"{kind}:{FILE}:Rounds", "config": {"wrong": wrong}})
+
+
+def test_agents_that_have_ended_do_not_act_though_the_environment_still_lists_them() -> None:
+    """a plays rounds 1, 2 and 3, b only the first: 1 + 2 + 3 and 1; then the episode is over."""
+    task = squad("listed")
+    environment = task.environment()
+    shown, earned, acted = environment.reset(task.example("train", 0), 0), {"a": 0.0, "b": 0.0}, []
+    for _ in range(4):
+        acted.append(shown.agent)
+        step = environment.step(1)
+        shown = step.observation
+        for agent, reward in step.rewards.items():
+            earned[agent] += reward
+    assert acted == ["a", "b", "a", "a"]
+    assert step.terminated
+    assert earned == {"a": 6.0, "b": 1.0}
+
+
+def test_an_action_that_is_one_real_number_stays_real() -> None:
+    task = squad("real")
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 0)
+    environment.step(np.array([0.5]))
+    assert environment.step(np.array([-0.25])).rewards == {"a": 0.5, "b": -0.25}
+
+
+@pytest.mark.parametrize("kind", ["squad", "pettingzoo"])
+@pytest.mark.parametrize("names", [[0, 1], ["a", "a"], ["a", 1]])
+def test_names_of_agents_are_different_texts(names: list[Any], kind: str) -> None:
+    with pytest.raises(InputError, match=r"possible_agents is \[.*names, which are texts.*agent_0"):
+        squad(names, kind)
+
+
+def test_an_agent_that_was_not_named_is_told() -> None:
+    task = squad("unknown")
+    with pytest.raises(InputError, match=r"reset\(\) lets the agent 'c' act.*the agents are a, b"):
+        task.environment().reset(task.example("train", 0), 0)
+
+
+def test_a_world_that_does_not_close_is_told_wherever_it_is_looked_at() -> None:
+    with pytest.warns(RuntimeWarning, match="failed to close: RuntimeError: stuck"):
+        task = squad("close")
+    for look in (environments, demonstrates):
+        with pytest.warns(RuntimeWarning, match="failed to close: RuntimeError: stuck"):
+            look(task)

@@ -1,0 +1,53 @@
+"""Parallel PettingZoo environments that break its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from pettingzoo import ParallelEnv
+
+
+class Rounds(ParallelEnv):  # type: ignore[misc]
+    """Three rounds, of which round t pays t to all that act.
+
+    `wrong`: "listed", those that have ended stay in `agents` (`b` ends after round 1); "real", an action is one real
+    number and pays itself; "unknown", an agent that was not named; "close", it does not close; a list: the names.
+    """
+
+    metadata = {"name": "rounds"}  # noqa: RUF012
+
+    def __init__(self, wrong: Any = "") -> None:
+        self.wrong, self.time = wrong, 0
+        self.possible_agents = wrong if isinstance(wrong, list) else ["a", "b"]
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Box:
+        return Box(-9, 9, (1,))
+
+    def action_space(self, agent: str) -> Any:
+        return Box(-1, 1, ()) if self.wrong == "real" else Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self.time = [*self.possible_agents, *["c"] * (self.wrong == "unknown")], 0
+        return self._seen(), {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert self.wrong != "listed" or self.time == 0 or "b" not in actions, "the dead act"
+        self.time += 1
+        acted, over = list(actions), self.time == 3
+        seen, paid = (
+            self._seen(),
+            {agent: float(actions[agent] if self.wrong == "real" else self.time) for agent in acted},
+        )
+        ended = {agent: over or (self.wrong == "listed" and agent == "b") for agent in self.agents}
+        self.agents = self.agents if self.wrong == "listed" else [agent for agent in acted if not ended[agent]]
+        return seen, paid, ended, dict.fromkeys(acted, False), {}
+
+    def close(self) -> None:
+        if self.wrong == "close":
+            raise RuntimeError("stuck")
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {agent: np.full(1, self.time, np.float32) for agent in self.agents}
