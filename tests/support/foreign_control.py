@@ -44,7 +44,7 @@ class Walk(gymnasium.Env):
             paid |= {"digits": "1", "huge": 10**400}
             shown, reward = seen.get(self.wrong, shown), paid.get(self.wrong, reward)
             ended, cut = "False" if self.wrong == "ended" else False, None if self.wrong == "cut" else False
-            info = None if self.wrong == "info" else {}
+            info: Any = None if self.wrong == "info" else {}
             return (shown, reward, ended, info) if self.wrong == "four" else (shown, reward, ended, cut, info)
         return shown, reward, self.time >= self.length, False, {}
 

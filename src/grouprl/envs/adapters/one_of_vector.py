@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 import gymnasium
@@ -89,9 +89,13 @@ def _drawing(whole: VectorEnv) -> Drawing:
 
 def _first(info: Info) -> dict[str, object]:
     """Return the entries of the only place; those with a leading underscore say where an entry is known."""
-    return {name: value[0] if _by_place(value) else value for name, value in info.items() if not name.startswith("_")}
+    return {
+        name: value[0] if isinstance(value, np.ndarray | list | tuple) and _by_place(value) else value
+        for name, value in info.items()
+        if not name.startswith("_")
+    }
 
 
-def _by_place(value: object) -> bool:
+def _by_place(value: np.ndarray | Sequence[object]) -> bool:
     """Return whether an entry of infos has a value for the only place; one for all places may have any shape."""
-    return isinstance(value, np.ndarray | list | tuple) and getattr(value, "shape", None) != () and len(value) == 1
+    return getattr(value, "shape", None) != () and len(value) == 1
