@@ -64,7 +64,7 @@ def close(environment: Any) -> None:
     awaited(environment.close())
 
 
-def close_or_warn(environment: Any, who: str) -> None:
+def close_or_warn(environment: object, who: str) -> None:
     """Close an environment that was only looked at; warn where that fails, since its episodes count all the same."""
     try:
         close(environment)
