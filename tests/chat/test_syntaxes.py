@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from chat_families import CHAT_FAMILIES, family_tokenizer
+from grouprl.chat.literals import python_calls
 from grouprl.chat.syntaxes import FORMS, SYNTAXES, form_named
 from grouprl.chat.tool_calls import protocol_calls, typed
 from grouprl.chat.turn_content import Call, Malformed, Said, Spoken, split_thinking, thinking_span, told_apart
@@ -282,3 +283,9 @@ def test_a_response_template_of_transformers_is_used() -> None:
     assert call_syntax(tokenizer).read(text).calls == (Call("f", {"x": 1}), Call("g", {}))
     assert call_syntax(tokenizer, "llama") is FORMS["llama"]
     assert call_syntax(tokenizer) is FORMS["llama"], "what was set for a tokenizer stays"
+
+
+def test_an_unpacked_object_in_a_call_is_a_flaw() -> None:
+    (found,) = python_calls('f(x={"b": 2, **{"a": 1}})')
+    assert isinstance(found, Malformed)
+    assert "unpacks another object" in found.what

@@ -15,8 +15,7 @@ from batches import pieces_of
 from grouprl import Batch, InputError
 from grouprl.algorithms.objective.papers.list_kl import ListKl
 from grouprl.algorithms.part import RunFacts
-from grouprl.config.run import parse_config
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import near, small
 
 SCORES = [0.4, -0.2, 0.9, 0.1, -0.7]
@@ -202,8 +201,6 @@ def test_a_run_on_scored_lists_begins_at_the_kl_of_an_even_choice(tmp_path: Path
         "batch": {"prompts": 4, "group_size": 4},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    (step,) = trained_steps(config, tmp_path / "run")
     assert step["loss"] == pytest.approx(by_hand([0.0] * 4, scores), rel=1e-5)
     assert step["grad_norm"] > 0

@@ -15,8 +15,7 @@ from batches import pieces_of
 from grouprl import Batch, InputError
 from grouprl.algorithms.objective.papers.noise_contrast import InfoNca, ListNca
 from grouprl.algorithms.part import RunFacts
-from grouprl.config.run import parse_config
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import near, small
 
 SCORES = [0.4, -0.2, 0.9, 0.1, -0.7]
@@ -194,8 +193,6 @@ def test_a_run_on_scored_lists_begins_at_the_loss_of_the_reference(name: str, fi
         "batch": {"prompts": 4, "group_size": 4},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    (step,) = trained_steps(config, tmp_path / "run")
     assert step["loss"] == pytest.approx(first, rel=1e-5)
     assert step["grad_norm"] > 0

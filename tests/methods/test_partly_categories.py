@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 import grouprl
 from grouprl.algorithms.reward_transform.papers.repeated_lowest import RepeatedLowest
 from grouprl.algorithms.sampling.papers.rising_temperature import RisingTemperature
-from grouprl.config.run import parse_config
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import near, small
 
 
@@ -65,7 +63,5 @@ def test_a_run_gets_hotter_and_begins_each_round_at_its_reference(tmp_path: Path
         "batch": {"prompts": 4, "group_size": 4},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    steps = trained_steps(config, tmp_path / "run")
     assert [step["sampling_temperature"] for step in steps] == [1.0, 1.5]

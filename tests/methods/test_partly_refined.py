@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import torch
 import grouprl
 from grouprl import Batch
 from grouprl.algorithms.augment.papers.preferences.prefixed import with_prefix
-from grouprl.config.run import parse_config
 from grouprl.records.examples import Chat
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import near, small
 
 SCORES = [0.4, -0.2, 0.5, 0.1]
@@ -84,9 +82,7 @@ def test_a_run_begins_at_log_2_and_trains_its_own_rows_alone(tmp_path: Path):
         "optim": {"lr": 1e-2},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    steps = trained_steps(config, tmp_path / "run")
     assert steps[0]["loss"] == pytest.approx(math.log(2), rel=1e-5)
     assert [step["rows_trained"] for step in steps] == [0.5, 0.5]
     assert steps[1]["loss"] != pytest.approx(math.log(2), rel=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import torch
 import grouprl
 from grouprl import Batch
 from grouprl.algorithms.augment.papers.preferences.revised import after_answer
-from grouprl.config.run import parse_config
 from grouprl.records.examples import Chat
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import f64, near, small
 
 TWIN, SHOWN = [1, 2, -1, -1, -2, -2], [0, 0, 1, 2, 1, 2]
@@ -114,9 +112,7 @@ def test_a_run_begins_at_three_quarters_and_trains_revisions_too(tmp_path: Path)
         "optim": {"lr": 1e-2},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    steps = trained_steps(config, tmp_path / "run")
     assert steps[0]["loss"] == pytest.approx(0.75, rel=1e-5)
     assert [step["rows_trained"] for step in steps] == [1.0, 1.0]
     assert math.isfinite(steps[1]["loss"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,8 @@ from fake_context import FakeContext
 from grouprl import Batch, InputError
 from grouprl.algorithms.augment.papers.preferences.similar_prompts import SimilarPrompts, cosines, token_counts
 from grouprl.algorithms.objective.papers.across_prompts import AcrossPrompts
-from grouprl.config.run import parse_config
 from grouprl.core.edges import Edges
-from grouprl.training.loop import train
+from short_runs import trained_steps
 from small import f64, near, small
 
 SCORES = [0.4, -0.2, 0.1, 0.3]
@@ -151,9 +149,7 @@ def test_a_run_begins_at_log_2_and_notes_how_alike_prompts_are(form: str, tmp_pa
         "batch": {"prompts": 8, "group_size": 2 if form == "pairs" else 1},
         "eval": {"every": 0, "final_prompts": 1},
     }
-    folder = train(parse_config(config), folder=tmp_path / "run").folder
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [record for record in records if record.get("phase") == "train" and "loss" in record]
+    (step,) = trained_steps(config, tmp_path / "run")
     assert step["loss"] == pytest.approx(math.log(2), rel=1e-5)
     assert 0 < step["prompt_similarity"] < 1
     assert step["grad_norm"] > 0

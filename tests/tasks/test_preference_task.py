@@ -340,5 +340,5 @@ def test_margins_say_how_much_shorter_the_winner_is() -> None:
         assert won.components == lost.components == {"margin": wanted}
     plain = load_task("preferences")
     assert not plain.stored_rows(plain.example("train", 0))[0].components
-    with pytest.raises(InputError, match="margins are of pairs"):
+    with pytest.raises(InputError, match="margins are for pairs"):
         load_task({"name": "preferences", "margins": True, "form": "labels"})

@@ -37,7 +37,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of several parts."""
+    """A part in one of several forms."""
 
     parts: tuple[GrammarPart, ...]
 

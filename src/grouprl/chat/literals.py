@@ -146,8 +146,10 @@ def _value(node: ast.expr) -> object:
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(each) for each in node.elts]
     if isinstance(node, ast.Dict):
-        keys = [ast.literal_eval(each) if each is not None else None for each in node.keys]
-        return {str(key): _value(each) for key, each in zip(keys, node.values, strict=True)}
+        keys = [str(ast.literal_eval(each)) for each in node.keys if each is not None]
+        if len(keys) < len(node.keys):
+            raise ValueError(f"{ast.unparse(node)[:80]} unpacks another object")
+        return {key: _value(each) for key, each in zip(keys, node.values, strict=True)}
     found = ast.literal_eval(node)
     if not isinstance(found, str | int | float | bool | None):
         raise ValueError(f"{ast.unparse(node)[:80]} is not text, a number, a list or an object")

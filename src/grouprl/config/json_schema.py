@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grouprl.config.run import Config
 from grouprl.core.json_types import JsonObject
+from grouprl.core.numbers import is_number
 
 TEXT: JsonObject = {"type": "string"}
 TEXTS: JsonObject = {"type": "array", "items": TEXT}
@@ -40,14 +41,10 @@ def json_schema() -> JsonObject:
 
 def _in_its_words(value: JsonObject) -> JsonObject:
     """Return a part of a schema with bounds in the schema's words, at any depth."""
-    return {BOUNDS.get(key, key) if _is_number(each) else key: _inner(each) for key, each in value.items()}
+    return {BOUNDS.get(key, key) if is_number(each) else key: _inner(each) for key, each in value.items()}
 
 
 def _inner(value: object) -> object:
     if isinstance(value, dict):
         return _in_its_words(value)
     return [_inner(each) for each in value] if isinstance(value, list) else value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -126,7 +126,24 @@ def told(world: JointWorld, strategies: int) -> JointWorld:
     return world if strategies == 1 else ToldWorld(world, strategies)
 
 
-class InTurns:
+class _OverWorld:
+    """An environment over a joint world."""
+
+    _world: JointWorld
+    _phase: str
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`, if the world says it."""
+        correct = self._world.correct()
+        return {} if correct is None else {"correct": correct}
+
+    def close(self) -> None:
+        """Close the world."""
+        self._phase = "closed"
+        self._world.close()
+
+
+class InTurns(_OverWorld):
     """An environment in which the agents of a world act one after the other, unseen by each other, until all have.
 
     An observation has the entries `own` (or those of a world's `DictSpace`) and `agent`, the number of the agent; if
@@ -202,16 +219,6 @@ class InTurns:
         cut = over and bool(finals)
         return Step(shown, 0.0, over and not cut, cut, True, info, dict(found.rewards))  # type: ignore[arg-type]
 
-    def score(self) -> dict[str, float]:
-        """Return `correct`, if the world says it."""
-        correct = self._world.correct()
-        return {} if correct is None else {"correct": correct}
-
-    def close(self) -> None:
-        """Close the world."""
-        self._phase = "closed"
-        self._world.close()
-
     @property
     def _next(self) -> str:
         return next(agent for agent in self._seen if agent not in self._done)
@@ -260,7 +267,7 @@ class InTurns:
         return earlier_ma
 
 
-class Together:
+class Together(_OverWorld):
     """An environment whose action is the vector of all agents' actions, and whose observation `own` has a row for each.
 
     It is for policies whose agents decide by their own rows alone, but learn together (`model: team_values`). A reward
@@ -307,16 +314,6 @@ class Together:
         self._phase = "ended"
         last = self._shown(found.finals) if found.finals else self._last
         return Step(last, reward, not found.finals, bool(found.finals))  # type: ignore[arg-type]
-
-    def score(self) -> dict[str, float]:
-        """Return `correct`, if the world says it."""
-        correct = self._world.correct()
-        return {} if correct is None else {"correct": correct}
-
-    def close(self) -> None:
-        """Close the world."""
-        self._phase = "closed"
-        self._world.close()
 
     def _shown(self, seen: Mapping[str, object]) -> ArrayObservation:
         if set(seen) != set(self._agents):

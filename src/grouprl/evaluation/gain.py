@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval
 
 SUFFIXES = ("_low", "_high", "_gain")
@@ -139,5 +140,5 @@ def recorded_gain(before: JsonMapping, after: JsonMapping, name: str) -> Estimat
 
 def _read(record: JsonMapping, names: tuple[str, str, str]) -> Estimate | None:
     found = [record.get(name) for name in names]
-    values = [float(x) for x in found if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    values = [float(x) for x in found if is_number(x)]
     return Estimate(*values) if len(values) == len(names) else None

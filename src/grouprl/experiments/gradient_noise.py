@@ -94,7 +94,7 @@ def gradient_noise(folder: Path) -> GradientNoise:
 
 
 def _products(policy: Policy, rows: Sequence[JsonMapping]) -> tuple[Floats, Floats]:
-    """Return [G] each group's squared gradient, and its product with the sum of all; gradients are computed twice."""
+    """Return [G] each group's squared gradient, and its product with the sum of all."""
     groups: dict[int, list[JsonMapping]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -103,6 +103,7 @@ def _products(policy: Policy, rows: Sequence[JsonMapping]) -> tuple[Floats, Floa
     for gradient in _gradients(policy, groups.values(), tokens):
         whole = gradient if whole is None else whole + gradient
     assert whole is not None
+    # Computed again, so that one gradient is held at a time: each is as large as the model.
     found = [(float(g @ g), float(g @ whole)) for g in _gradients(policy, groups.values(), tokens)]
     return np.array([square for square, _ in found]), np.array([along for _, along in found])
 

@@ -32,17 +32,14 @@ def collect_rollout(context: SessionContext) -> StepRollout | None:
             break
         part, gone, gone_b = found
         context.set_aside(part)
-        whole, fate_b = (
-            part if gone is None else join([part, gone]),
-            dropped(part, asynchronous=context.sample_source.asynchronous),
-        )
+        fate_b = dropped(part, asynchronous=context.sample_source.asynchronous)
         valid = subset(part, part.valid_b)
         if refill is not None and len(valid):
             laid_out = context.batch(valid)
             wanted_b = rows_of(refill, laid_out, refill.wanted, laid_out).numpy()
             fate_b[np.flatnonzero(part.valid_b)[~wanted_b]] = "refill"
             valid = subset(valid, wanted_b)
-        parts.append(whole)
+        parts.append(part if gone is None else join([part, gone]))
         fates += [fate_b, gone_b]
         good.append(valid)
         missing -= len(set(valid.ordinal_b.tolist()))

@@ -362,7 +362,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         return self.horizon
 
     def first_text(self, example: Example) -> str:
-        """Return the first observation for a reader; for an environment of arrays, its seed."""
+        """Return the first observation as a reader sees it; of an environment of arrays, its seed."""
         return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"
 
     @property

@@ -63,7 +63,7 @@ def send_run(folder: Path, chosen: ChosenTracker) -> tuple[int, int]:
     """Send the records of a run that its tracker lacks; return their number, and the number of those it had.
 
     Raises:
-        InputError: the folder is not that of a run, or still in use by a run with this tracker.
+        InputError: the folder is not that of a run.
     """
     run = tracked_run(folder)
     metrics = RunFolder(folder).metrics

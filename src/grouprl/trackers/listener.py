@@ -44,8 +44,8 @@ class TrackerListener(RunListener):
 
     def begin(self, event: RunBegan) -> None:
         """Start the thread, which opens the tracker and sends it what an earlier process could not."""
-        self._thread = threading.Thread(target=self._work, args=(event.folder,), name=f"grouprl-{self._chosen.name}")
-        self._thread.daemon = True
+        name = f"grouprl-{self._chosen.name}"
+        self._thread = threading.Thread(target=self._work, args=(event.folder,), name=name, daemon=True)
         self._thread.start()
         self._wake.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,15 +79,8 @@ def _identity(folder: Path) -> str:
     with _ONE_MAKES_IT:
         if not identity.is_file():
             identity.parent.mkdir(exist_ok=True)
-            write_text(identity, _new_id())
+            write_text(identity, secrets.token_hex(8))  # of the system: the run's generators stay untouched
     return identity.read_text(encoding="utf-8").strip()
-
-
-def _new_id() -> str:
-    """Return a random name, from the system: the generators of the run stay untouched."""
-    import secrets
-
-    return secrets.token_hex(8)
 
 
 def tracked_record(line: Mapping[str, object]) -> TrackedRecord | None:

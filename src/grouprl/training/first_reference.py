@@ -79,6 +79,7 @@ def check_first_pass(method: Method, batch: Batch, model: Trainable) -> None:
     if not references or batch.inputs is None:
         return
     rows = torch.nonzero(batch.group_b == batch.group_b[0])[:, 0]
+    # Dropout draws random numbers here, and the run must draw the same ones as without this check.
     with torch.random.fork_rng():
         logp_bt = model.evaluate(batch.inputs.rows(rows), (LOG_PROB,), grad=True)[LOG_PROB].detach()
     width = logp_bt.shape[1]

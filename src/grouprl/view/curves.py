@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
+from grouprl.core.numbers import is_number
 from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.glossary import lookup
 from grouprl.view.charts import NARROW, Series, at_each_width, chart
@@ -150,9 +151,7 @@ def components(run: RunData) -> str:
 
 def component_names(run: RunData) -> list[str]:
     """Return the metrics of reward components, up to the number of colours; further ones have their own charts."""
-    names = dict.fromkeys(
-        n for r in run.of_phase("train") for n, v in r.items() if n[:7] == "reward/" and _is_number(v)
-    )
+    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n[:7] == "reward/" and is_number(v))
     return list(names)[:COLOURS]
 
 
@@ -170,7 +169,7 @@ def _without_marks(picture: Picture) -> Picture:
 def further(run: RunData) -> list[str]:
     """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
-    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
+    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and is_number(v))
     charts = (_draw(run, Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]
 
@@ -196,17 +195,13 @@ def _words(picture: Picture, shown: Sequence[str]) -> str:
 
 
 def _series(records: Sequence[JsonMapping], name: str, label: str) -> Series:
-    found = [(float(r.get("step", i)), r[name]) for i, r in enumerate(records) if _is_number(r.get(name))]
+    found = [(float(r.get("step", i)), r[name]) for i, r in enumerate(records) if is_number(r.get(name))]
     return Series(label, [x for x, _ in found], [y for _, y in found])
 
 
 def _points(records: Sequence[JsonMapping], name: str, label: str) -> Series:
-    found = [r for r in records if _is_number(r.get(name))]
+    found = [r for r in records if is_number(r.get(name))]
     x, y = [float(r.get("step", i)) for i, r in enumerate(found)], [r[name] for r in found]
-    whole = bool(found) and all(_is_number(r.get(f"{name}_{end}")) for r in found for end in ("low", "high"))
+    whole = bool(found) and all(is_number(r.get(f"{name}_{end}")) for r in found for end in ("low", "high"))
     low, high = ([r[f"{name}_{end}"] for r in found] if whole else () for end in ("low", "high"))
     return Series(label, x, y, points=True, low=low, high=high)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.json_types import JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.monitor.glossary import lookup
 from grouprl.storage.run_folder import RunFolder
 from grouprl.view.charts import Series, chart
@@ -124,7 +125,7 @@ class LoadedRun:
         records = self._records(phase)
         figures = {name: _figure(name, records) for name in names}
         if missing := [name for name, figure in figures.items() if not figure]:
-            known = sorted({name for record in records for name, value in record.items() if _is_number(value)})
+            known = sorted({name for record in records for name, value in record.items() if is_number(value)})
             raise InputError(
                 f"no values of '{missing[0]}' in the {phase} records of {self.folder}",
                 "only what was recorded can be drawn",
@@ -189,13 +190,9 @@ def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} cannot be read: {error}", "a run writes it whole", "Remove it, or copy the run again")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _figure(name: str, records: Sequence[Mapping[str, object]]) -> str:
     """Return the figure of a metric over the steps; "" if it has no finite value."""
-    points = [(r["step"], r[name]) for r in records if _is_number(r.get(name)) and "step" in r]
+    points = [(r["step"], r[name]) for r in records if is_number(r.get(name)) and "step" in r]
     try:
         about = lookup(name)
     except InputError:  # of a part that this version does not know

@@ -19,9 +19,9 @@ from grouprl.records.episode_records import UNDER_WAY
 from grouprl.storage.run_folder import runs_meant
 
 MOST_NAMED = 10_000
+"""Most lacking steps that are named one by one."""
 STORED = ("demonstration", "replay", "reference")
 """Sources of rows that were not sampled for the step."""
-"""Most lacking steps that are named one by one."""
 DIGITS = 18
 """Digits of the largest whole numbers that are read as such."""
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from html import escape
 
 from grouprl.core.finding import time_of
 from grouprl.core.json_types import JsonMapping
+from grouprl.core.numbers import is_number
 from grouprl.monitor.outcome import mean_first, verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
@@ -95,7 +96,7 @@ def _last_known(before: JsonMapping, after: JsonMapping) -> str:
 def _held_out(before: JsonMapping, after: JsonMapping) -> str:
     """State the number of prompts behind the numbers before and after."""
     counts = [record.get("eval/prompts") for record in (before, after)]
-    first, last = (f"{count:.0f}" if _is_number(count) else "" for count in counts)
+    first, last = (f"{count:.0f}" if is_number(count) else "" for count in counts)
     if not last:
         return f"On {first} held-out prompts; in brackets 95 % intervals." if first else ""
     both = last if first in ("", last) else f"{first} (before) and {last} (after)"
@@ -244,18 +245,18 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = [*rewards, *shares] if mean_first(record) else [*shares, *rewards]
     rows += [(name, f"Yardstick: {name.removeprefix(YARDSTICK)}") for name in yardstick_names([record])]
     rows.append(("eval/length_mean", "Length (tokens)"))
-    return [(name, label) for name, label in rows if _is_number(record.get(name))]
+    return [(name, label) for name, label in rows if is_number(record.get(name))]
 
 
 def _card(name: str, label: str, before: JsonMapping, after: JsonMapping) -> str:
-    values = [record[name] for record in (before, after) if _is_number(record.get(name))]
+    values = [record[name] for record in (before, after) if is_number(record.get(name))]
     digits = 1 if "length" in name else None
     *old, new = (_decimals(value) if digits is None else f"{value:.{digits}f}" for value in values)
     first = "".join(f'<span class="old">{each}</span> → ' for each in old)
     intervals = [
         f"[{_decimals(record[f'{name}_low'])}, {_decimals(record[f'{name}_high'])}]"
         for record in (before, after)
-        if _is_number(record.get(f"{name}_low")) and _is_number(record.get(f"{name}_high"))
+        if is_number(record.get(f"{name}_low")) and is_number(record.get(f"{name}_high"))
     ]
     return (
         f'<div class="card"><h3>{escape(label)}</h3><p class="big">{first}<b>{new}</b></p>'
@@ -298,12 +299,12 @@ def _times(run: RunData) -> str:
     totals: dict[str, float] = {}
     for record in run.of_phase("train"):
         for name, value in record.items():
-            if name.startswith("seconds_") and _is_number(value):
+            if name.startswith("seconds_") and is_number(value):
                 totals[name[8:]] = totals.get(name[8:], 0.0) + value
     phases: dict[str, float] = {}
     last = 0.0
     for record in run.records:
-        if _is_number(record.get("seconds")):
+        if is_number(record.get("seconds")):
             phase = str(record.get("phase", "train"))
             phases[phase] = phases.get(phase, 0.0) + max(0.0, record["seconds"] - last)
             last = record["seconds"]
@@ -326,10 +327,6 @@ def _text(value: object) -> str:
 
 def _none(words: str) -> str:
     return f'<p class="none">{escape(words)}</p>'
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 SECTIONS: Sequence[tuple[str, str, Callable[[RunData], str]]] = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.core.json_types import JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.records.episode_records import UNDER_WAY
 from grouprl.view.charts import number
 from grouprl.view.pairs import is_pair, pair_words, score_words
@@ -189,7 +190,7 @@ def token_span(
 def _list(row: JsonObject, name: str) -> list[float]:
     """Return a per-token column as a list; a single number applies to every token."""
     value = SIDES[str(row["side"])] if name == "advantage" and row.get("side") and row.get(name) else row.get(name)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return [float(value)] * len(row.get("completion_ids") or [0])
     return list(value) if isinstance(value, list) else []
 

@@ -60,7 +60,7 @@ class Admission:
         self.accepted += count
 
     def advance(self) -> None:
-        """Record the end of a step; the places of prompts that it lacked count as accepted, since they are gone."""
+        """Record the end of a step. Places of prompts that it lacked count as accepted: those prompts are gone."""
         self.version += 1
         # Without this the places of prompts that never came back would add up, and later ones could be older than
         # `bound`: the rule counts from the version, not from what was trained on.

@@ -33,7 +33,7 @@ def joined(parts: Sequence[A]) -> A:
     if any(part.keys() != first.keys() for part in rest):
         raise InputError(
             f"arrays are named {sorted(first)} and {[sorted(part) for part in rest]}",
-            "rows of one batch must have the same",
+            "rows of one batch must have arrays of the same names",
         )
     return cast("A", {name: torch.cat([x, *(part[name] for part in rest)]) for name, x in first.items()})
 

@@ -251,9 +251,9 @@ def attack(reward: Reward, cases: Sequence[Case], canary: str = CANARY, correct_
     rights = [(case, text) for case in cases for text in case.right]
     honest = {case.label: {text.strip() for text in case.right} for case in cases}
     hacks = [(case, each) for case, each in hacks if each.completion.strip() not in honest[case.label]]
-    before = _score(reward, [(case, text) for case, text in rights], correct_at)
+    before = _score(reward, rights, correct_at)
     tried = _score(reward, [(case, each.completion) for case, each in hacks], correct_at)
-    after = _score(reward, [(case, text) for case, text in rights], correct_at)
+    after = _score(reward, rights, correct_at)
     worth = {case.label: value for (case, _), value in zip(rights, before.reward_b.tolist(), strict=True)}
     spelled = _won_by_the_path(reward, hacks, tried, canary, correct_at)
     findings = [

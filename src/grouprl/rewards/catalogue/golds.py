@@ -8,7 +8,7 @@ from functools import partial
 
 from grouprl.rewards.catalogue.library import LibraryScore
 from grouprl.rewards.catalogue.loading import BUILTIN
-from grouprl.rewards.contract import Columns, Reward
+from grouprl.rewards.contract import Columns, Reward, reward_name
 from grouprl.rewards.math.math_text import whole_gold
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards
@@ -83,10 +83,11 @@ def _refused(reward: Reward, cases: list[tuple[str, Columns, str]]) -> list[str]
     texts, columns, labels = (list(values) for values in zip(*cases, strict=True))
     scores = score(reward, texts, columns, ids=labels)
     reasons = {problem.sample_id: problem.what for problem in scores.problems}
-    name = getattr(reward, "__name__", getattr(getattr(reward, "func", None), "__name__", "reward"))
     sentences = []
     for label, text, right in zip(labels, texts, scores.correct_b.tolist(), strict=True):
         if not right:
-            why = reasons.get(label, f"the gold itself, {text[:80]!r}, is not correct according to '{name}'")
+            why = reasons.get(
+                label, f"the gold itself, {text[:80]!r}, is not correct according to '{reward_name(reward)}'"
+            )
             sentences.append(f"The gold in {label} cannot be graded: {why}")
     return sentences

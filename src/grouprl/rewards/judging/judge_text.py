@@ -20,6 +20,7 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.safe_json import read_text
 from grouprl.chat.turn_content import split_thinking
 from grouprl.core.json_types import JsonMapping
+from grouprl.core.numbers import is_number
 from grouprl.rewards.judging.judge_client import UnusableReply
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _entry(entry: object) -> tuple[Hashable, float]:
     name, score, why = entry["id"], entry["score"], entry.get("why", "")
     if not isinstance(name, str) or not isinstance(why, str):
         raise UnusableReply("an id in the judge's reply is not text, or its why is not")
-    number = isinstance(score, int | float) and not isinstance(score, bool)
+    number = is_number(score)
     if not number or not 0 <= score <= 1:  # not a number is in no range, and a long whole number is not a float
         raise UnusableReply("a score in the judge's reply is not a number from 0 to 1")
     return name, float(score)

@@ -13,6 +13,7 @@ from threading import Lock, get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
+from grouprl.core.numbers import is_number
 from grouprl.storage.run_folder import in_words
 
 
@@ -97,5 +98,5 @@ _LOCKS: WeakValueDictionary[Path, Lock] = WeakValueDictionary()
 
 
 def _is_score(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = is_number(value)
     return number and 0 <= value <= 1

@@ -9,6 +9,7 @@ from grouprl.config.yaml_files import read_yaml
 from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.core.wording import in_ranges
 from grouprl.methods.describe import describe
 from grouprl.methods.registry import find
@@ -47,7 +48,7 @@ def metrics(library: RunLibrary, asked: Parameters) -> JsonObject:
     for name in _named(library, asked):
         for phase in PHASES:
             for record in library.data(name).of_phase(phase):
-                for metric in (key for key, value in record.items() if _is_number(value)):
+                for metric in (key for key, value in record.items() if is_number(value)):
                     found.setdefault((phase, metric), {}).setdefault(name, set()).add(record[metric])
     listed = [
         {"metric": key, "phase": phase, "runs": list(of), "varies": any(len(values) > 1 for values in of.values())}
@@ -213,9 +214,9 @@ def _curve(library: RunLibrary, names: Sequence[str], metric: str, phase: str) -
 
 def _series(records: Sequence[JsonMapping], metric: str, name: str) -> Series:
     found = [
-        (record.get("step", place), record) for place, record in enumerate(records) if _is_number(record.get(metric))
+        (record.get("step", place), record) for place, record in enumerate(records) if is_number(record.get(metric))
     ]
-    whole = bool(found) and all(_is_number(r.get(f"{metric}_{end}")) for _, r in found for end in ("low", "high"))
+    whole = bool(found) and all(is_number(r.get(f"{metric}_{end}")) for _, r in found for end in ("low", "high"))
     low, high = ([r[f"{metric}_{end}"] for _, r in found] if whole else () for end in ("low", "high"))
     return Series(name, [float(step) for step, _ in found], [r[metric] for _, r in found], low=low, high=high)
 
@@ -256,7 +257,3 @@ def _flat(settings: object, before: str = "") -> dict[str, str | None]:
         inner = (_flat(value, f"{before}.{key}" if before else str(key)) for key, value in settings.items())
         return {name: value for each in inner for name, value in each.items()}
     return {before: None if settings is None else str(settings)} if before else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -29,7 +29,7 @@ class PlanRelative(Advantage):
     eps: Annotated[float, Field(ge=0)] = 1e-6
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Judge outcome and plan value, together or span by span."""
+        """Return advantages [B,T] from the outcome and the plan's value, together or span by span."""
         reward_b, counted_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
         plan_b = levels.cross(batch.group_b, batch.need("keys.plan", self.name))
         value_b = levels.mean(reward_b, plan_b, counted_b)

@@ -100,7 +100,7 @@ class Preferences(GeneratedTask):
         if "words" in self.model_fields_set and self.form not in ("lists", "ratings"):
             raise ValueError("words says how many a list has: set form to lists or ratings, or leave it out")
         if self.margins and self.form != "pairs":
-            raise ValueError("margins are of pairs: set form to pairs, or leave it out")
+            raise ValueError("margins are for pairs: set form to pairs, or leave margins out")
         if self.apart and self.annotators == 1:
             raise ValueError(
                 "apart gives each group of annotators an agent, and there is one: set annotators to 2 or 3"
