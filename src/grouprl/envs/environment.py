@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from grouprl.core.answering import Answering
+from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 
 if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
@@ -122,6 +123,11 @@ COUNT = "#"
 """The first character of the names of components that are counts."""
 COST = "#cost"
 """The component that environments state a cost by: measured and not paid, for methods that hold a limit of it."""
+
+
+def misused(what: str) -> InputError:
+    """Return the error for a call that an environment does not take at this point of its episode."""
+    return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
 def worth(components: Mapping[str, float]) -> float:

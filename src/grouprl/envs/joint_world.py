@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import entries, for_each, reaching_zero
-from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.envs.environment import ArrayObservation, Step, misused
 from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Spaces
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class InTurns(_OverWorld):
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before, or no agent can act."""
         if self._phase != "new":
-            raise _misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         self._phase, self._seen = "playing", self._ordered(self._world.begin(example, seed))
         if not self._seen:
             raise InputError("no agent acts at the beginning", "an episode needs an agent that acts")
@@ -202,7 +202,7 @@ class InTurns(_OverWorld):
     def step(self, action: int | np.ndarray) -> Step:
         """Take the next agent's action; the world moves when all have acted."""
         if self._phase != "playing":
-            raise _misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         self._done[self._next] = action
         if len(self._done) < len(self._seen):
             return Step(self._shown())  # type: ignore[arg-type]
@@ -298,14 +298,14 @@ class Together(_OverWorld):
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before."""
         if self._phase != "new":
-            raise _misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         self._phase = "playing"
         return self._shown(self._world.begin(example, seed))
 
     def step(self, action: np.ndarray) -> Step:
         """Let all agents act."""
         if self._phase != "playing":
-            raise _misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         found = self._world.act({agent: int(a) for agent, a in zip(self._agents, action, strict=True)})
         reward = float(np.mean([found.rewards.get(agent, 0.0) for agent in self._agents]))
         if found.seen:
@@ -379,10 +379,6 @@ def _named(values: object) -> Mapping[str, object]:
 
 def _observed(seen: object) -> ArrayObservation:
     return seen if isinstance(seen, ArrayObservation) else ArrayObservation(seen)
-
-
-def _misuse(what: str) -> InputError:
-    return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
 def _unmasked(shown: ArrayObservation) -> object:

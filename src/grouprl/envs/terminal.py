@@ -176,15 +176,11 @@ def solved_task(words: str, commands: Sequence[str]) -> tuple[Message, ...]:
 def shown_of(found: CommandOutcome, most: int, ascii_only: bool = False) -> str:
     """Return the result of a command as an agent is shown it: at most `most` characters, and its exit."""
     printed = (found.stdout + found.stderr).replace("\r\n", "\n").rstrip("\n")
-    text = "".join(char if _can_be_shown(char, ascii_only) else "?" for char in printed)
+    text = "".join(char if char in SHOWN or (not ascii_only and char.isprintable()) else "?" for char in printed)
     notes = [f"[stopped: {found.stopped}]"] if found.stopped else []
     notes += [f"[exit status {found.exit_code}]"] if found.exit_code else []
     notes += [f"[{found.what}]"] if found.what else []
     return "\n".join(filter(None, (cut_in_the_middle(text, most), *notes)))
-
-
-def _can_be_shown(char: str, ascii_only: bool) -> bool:
-    return char in SHOWN or (not ascii_only and char.isprintable())
 
 
 def command_of(action: str) -> str:

@@ -104,6 +104,7 @@ def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
     known = [r.version_bt for r in rollouts if r.version_bt is not None]
     if len(known) < len(rollouts):
         return None
+    # Shifted meanwhile, because rows are padded with 0, which is a version.
     return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
 
 

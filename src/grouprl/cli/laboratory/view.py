@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,9 +68,9 @@ def view_command(
     if export is not None:
         _export(library, export, rows, as_json=as_json)
         return
-    from grouprl.view.app.server import LOOPBACK, listening, make_view, new_token, serve_view
+    from grouprl.view.app.server import LOOPBACK, listening, make_view, serve_view
 
-    secret = token or ("" if host in LOOPBACK else new_token())
+    secret = token or ("" if host in LOOPBACK else secrets.token_urlsafe(18))
     app = make_view(library, secret, [host, *(allow_host or ())])
     opened = listening(host, port)
     name = f"[{host}]" if ":" in host else host

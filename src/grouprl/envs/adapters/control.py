@@ -11,7 +11,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters.gymnasium_calls import begun, one_number, stepped
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action
-from grouprl.envs.environment import COST, ArrayObservation, Step
+from grouprl.envs.environment import COST, ArrayObservation, Step, misused
 
 if TYPE_CHECKING:
     import gymnasium
@@ -42,7 +42,7 @@ class ControlEnvironment:
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._used:
-            raise self._misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         if "seed" not in example.columns:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
@@ -60,7 +60,7 @@ class ControlEnvironment:
             InputError: before `reset` and after the end, the action is not in its space, or the reward is not a number.
         """
         if not self._playing:
-            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         found, reward, terminated, truncated, info = stepped(self._env, self._fitted(action))
         self._total += reward
         if "cost" in info:
@@ -102,9 +102,6 @@ class ControlEnvironment:
         if not np.issubdtype(space.dtype, np.floating) and not space.contains(fitted):
             raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
         return fitted
-
-    def _misuse(self, what: str) -> InputError:
-        return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
 def _counted(space: gymnasium.Space, action: int) -> bool:

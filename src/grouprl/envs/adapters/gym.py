@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters import minigrid
 from grouprl.envs.adapters.gymnasium_calls import begun, stepped
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import Observation, Step, misused
 from grouprl.envs.spaces import SpaceWording, countable, spell
 from grouprl.envs.success import End, Success
 
@@ -63,20 +63,21 @@ class GymEnvironment:
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._phase != "new":
-            raise self._misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         if "seed" not in example.columns:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
         found, info = begun(self._env, int(example.columns["seed"]))
+        # After the reset, which is to draw the same beginning for all completions of a group.
         self._env.unwrapped.np_random = np_random(seed)[0]
         return self._observe(found, info, self._instructions)
 
     def step(self, action: str) -> Step:
         """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
-            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
         taken = self._wording.read(self._env.action_space, action, self._legal)
         if taken is None:
@@ -120,6 +121,3 @@ class GymEnvironment:
 
     def _seen(self, text: str) -> Observation:
         return Observation(text, self._state, legal=self._legal if self._phase == "playing" else ())
-
-    def _misuse(self, what: str) -> InputError:
-        return InputError(what, "an object is one episode: reset, step until the end, score, close")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters.gymnasium_calls import one_number
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import Observation, Step, misused
 from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
 from grouprl.envs.success import End, Success
 
@@ -57,13 +57,14 @@ class PettingZooEnvironment:
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._phase != "new":
-            raise self._misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         if "seed" not in example.columns:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
         self._env.reset(seed=int(example.columns["seed"]))
+        # After the reset, which is to draw the same beginning for all completions of a group.
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
         self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
@@ -78,7 +79,7 @@ class PettingZooEnvironment:
     def step(self, action: str) -> Step:
         """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
-            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
         agent = self._env.agent_selection
         taken = self._wording(agent).read(self._env.action_space(agent), action, self._legal)
@@ -167,9 +168,6 @@ class PettingZooEnvironment:
         first = "" if agent in self._met else self._instructions
         self._met.add(agent)
         return Observation(first + text, self._state, agent, self._legal if self._phase == "playing" else ())
-
-    def _misuse(self, what: str) -> InputError:
-        return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
 def shown_space(space: object) -> Space:

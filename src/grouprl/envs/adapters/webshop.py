@@ -6,8 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from grouprl.core.errors import InputError
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import Observation, Step, misused
 
 if TYPE_CHECKING:
     import random
@@ -48,14 +47,14 @@ class WebShopEnvironment:
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before."""
         if self._phase != "new":
-            raise self._misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         self._env, self._phase = self._make(uuid.uuid4().hex), "playing"
         return self._observe(self._env.reset(session=int(example.columns["goal"]))[0])
 
     def step(self, action: str) -> Step:
         """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
-            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+            raise misused(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
         said = action.strip()
         valid = self._offered(said)
@@ -97,6 +96,3 @@ class WebShopEnvironment:
         lines = [f"{SEARCH}words]"] * self._searchable + [f"click[{each}]" for each in self._clicks]
         legal = () if self._searchable else tuple(f"click[{each}]" for each in self._clicks)
         return Observation("\n".join([text, *(lines if self._shown else ()), PROMPT]), legal=legal)
-
-    def _misuse(self, what: str) -> InputError:
-        return InputError(what, "an object is one episode: reset, step until the end, score, close")

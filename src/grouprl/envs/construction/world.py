@@ -10,7 +10,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.envs.construction.problem import ROLES, Building, ConstructionProblem, Instance, Rest
 from grouprl.envs.construction.words import sentence
-from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.envs.environment import ArrayObservation, Step, misused
 from grouprl.protocols import Spaces
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ConstructionWorld:
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the solution. Raises InputError if the object was used before."""
         if self.building is not None or self._over:
-            raise self._misuse("reset() was called twice")
+            raise misused("reset() was called twice")
         self.instance = self._instance_of(example)
         luck = np.random.default_rng(seed)
         self.building, self._told_k = self.problem.begin(self.instance, luck), self._tell(example, luck)
@@ -63,7 +63,7 @@ class ConstructionWorld:
     def step(self, action: object) -> Step:
         """Choose a node. Raises InputError before `reset`, after the end, and for a node that is not legal."""
         if self.building is None or self._over:
-            raise self._misuse(f"step({action!r}) was called when no solution was under way")
+            raise misused(f"step({action!r}) was called when no solution was under way")
         node, legal_n = int(np.asarray(action)), self.building.legal()
         if not 0 <= node < len(legal_n) or not legal_n[node]:
             raise InputError(
@@ -105,9 +105,6 @@ class ConstructionWorld:
             "nodes": seen.nodes_nd.astype(np.float32),
             "whole": np.concatenate([seen.whole_s, self._told_k]).astype(np.float32),
         }
-
-    def _misuse(self, what: str) -> InputError:
-        return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
 class RestWorld(ConstructionWorld):

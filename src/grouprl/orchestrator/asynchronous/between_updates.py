@@ -110,7 +110,8 @@ class BetweenUpdates:
         assert isinstance(sampler, LocalSampler)
         # The rest of a sample keeps its seed, so the seed tells whose rest a request is.
         needed = {sample.request.seed for sample in unit.open}
-        return sampler.sample_until([sample.rest for sample in going], lambda rows: not _any_of(needed, rows))
+        rests = [sample.rest for sample in going]
+        return sampler.sample_until(rests, lambda rows: needed.isdisjoint(row.seed for row in rows))
 
     def _piece(self, going: Sequence[OpenSample]) -> Samples[int]:
         """Sample at most a piece of each, with a seed of its own, as servers cannot continue the numbers of a seed."""
@@ -121,10 +122,6 @@ class BetweenUpdates:
             for rest in rests
         ]
         return self.rows.sampler.sample(pieces)
-
-
-def _any_of(seeds: set[int], requests: Sequence[Request[Prompt]]) -> bool:
-    return any(request.seed in seeds for request in requests)
 
 
 def _seed_of(rest: Request[Prompt]) -> int:

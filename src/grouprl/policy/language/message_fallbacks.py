@@ -95,7 +95,7 @@ def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterato
             called = bool(names)
         elif role == "tool":
             if facts.results == "no" or (facts.results == "calls" and not called):
-                message = {"role": "user", "content": _response(message["content"])}
+                message = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
             elif names:
                 call_id = message.get("tool_call_id")
                 message["tool_call_id"] = names.pop(call_id if call_id in names else next(iter(names)))
@@ -178,10 +178,6 @@ def _merged(plain: Plain) -> Plain:
         else:
             made.append(message)
     return made
-
-
-def _response(content: object) -> str:
-    return f"<tool_response>\n{content}\n</tool_response>"
 
 
 def roles(plain: Plain) -> str:

@@ -85,16 +85,14 @@ def empty_cache(model: PreTrainedModel, windows: bool = False) -> object:
     attention.
     """
     cache = DynamicCache(config=model.config)
-    whole = (windows and not _chunks(model)) or stray_window(model.config.get_text_config())
+    text = model.config.get_text_config()
+    chunked = "chunked_attention" in (getattr(text, "layer_types", None) or ())
+    whole = (windows and not chunked) or stray_window(text)
     kinds = (DynamicLayer, DynamicSlidingWindowLayer) if whole else (DynamicLayer,)
     if not cache.layers or any(type(layer) not in kinds for layer in cache.layers):
         return None
     cache.layers = [DynamicLayer() for _ in cache.layers]
     return cache
-
-
-def _chunks(model: PreTrainedModel) -> bool:
-    return "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ())
 
 
 def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: int, device: torch.device) -> Cache:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -128,11 +127,6 @@ async def _lost(request: Request, error: Exception) -> Response:
     known = ", ".join(f"/api/{name}" for name in QUESTIONS)
     message = f"There is no {request.method} {request.url.path}. There are (GET) /, /api, {known}"
     return JSONResponse({"error": {"message": message}}, error.status_code)
-
-
-def new_token() -> str:
-    """Return a token that nobody guesses."""
-    return secrets.token_urlsafe(18)
 
 
 def listening(host: str, port: int) -> socket.socket:
