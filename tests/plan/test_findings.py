@@ -127,3 +127,9 @@ def test_a_plan_as_json_carries_its_findings() -> None:
     assert refused["code"] == "part_cannot_work"
     assert data["refusals"] == [f"{refused['text']}. {refused['remedy']}"]
     assert set(refused) == {"code", "severity", "key", "text", "remedy"}
+
+
+@pytest.mark.parametrize("task", ["construct:tsp", "control:CartPole-v1"])
+def test_a_language_model_on_arrays_is_refused_for_that_alone(task: str) -> None:
+    (refusal,) = planned(task=task, model="tiny").refusals
+    assert "shows arrays, but the model tiny reads text" in refusal

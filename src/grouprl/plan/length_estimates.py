@@ -91,7 +91,8 @@ def lengths_of(
 
 def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: object) -> Measured:
     """Play a few episodes with a trivial policy, and measure their texts."""
-    encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
+    # Arrays have no texts to measure: a language model is refused there anyway, and for that reason alone.
+    encoder = PromptEncoder(tokenizer) if tokenizer is not None and run.row_kind.text else None
     acting = run.config.environment
     workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
     stage, _ = open_stage(run.task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
