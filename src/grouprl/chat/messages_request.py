@@ -147,7 +147,7 @@ def _blocks(content: object, param: str) -> list[JsonMapping]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise Refusal(f"A content is {shortened(content)}; it must be a text, or a list of blocks", param)
+        raise Refusal(f"The content is {shortened(content)}; it must be a text, or a list of blocks", param)
     return content
 
 

@@ -137,7 +137,7 @@ def _text(content: object) -> str:
     texts = []
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
-            raise Refusal(f"A content is {shortened(part)}; it must be a text, or a list of text parts", "input")
+            raise Refusal(f"The content is {shortened(part)}; it must be a text, or a list of text parts", "input")
         texts.append(part["text"])
     return "".join(texts)
 

@@ -78,7 +78,7 @@ def leave_one_out_mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = 
     return torch.where(others_n > 0, rest_n / others_n.clamp(min=1e-30), 0)
 
 
-def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, sample: bool = True) -> Tensor:
+def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:
     """[N] standard deviation of the *other* elements; exactly 0 where they are all equal or fewer than two."""
     index_n, _ = compact(id_n)
     keep_n = torch.ones_like(value_n, dtype=torch.bool) if weight_n is None else weight_n > 0
@@ -88,7 +88,7 @@ def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = N
     m_n = other_nn.sum(1).to(value_n.dtype)
     mean_n = (other_nn * value_n).sum(1) / m_n.clamp(min=1)
     square_n = ((value_n[None] - mean_n[:, None]).square() * other_nn).sum(1)
-    std_n = (square_n / (m_n - 1 if sample else m_n).clamp(min=1)).sqrt()
+    std_n = (square_n / (m_n - 1).clamp(min=1)).sqrt()
     largest_n = torch.where(other_nn, value_n, -torch.inf).amax(1)
     smallest_n = torch.where(other_nn, value_n, torch.inf).amin(1)
     return torch.where(largest_n > smallest_n, std_n, 0)

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
-
-Z = 1.959963984540054
-"""Half-width of a 95 % interval, in standard deviations."""
+from grouprl.evaluation.pass_at_k import Z95
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ def win_rates(edges: Edges, kind_b: Tensor, kinds: int) -> WinRates:
 def wilson(rate: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     """Return Wilson's 95 % interval of shares of `count` trials; 0 to 1 where there were none."""
     size = count.clamp(min=1)
-    middle = (rate + Z**2 / (2 * size)) / (1 + Z**2 / size)
-    half = Z * (rate * (1 - rate) / size + Z**2 / (4 * size**2)).sqrt() / (1 + Z**2 / size)
+    middle = (rate + Z95**2 / (2 * size)) / (1 + Z95**2 / size)
+    half = Z95 * (rate * (1 - rate) / size + Z95**2 / (4 * size**2)).sqrt() / (1 + Z95**2 / size)
     return torch.where(count > 0, middle - half, 0), torch.where(count > 0, middle + half, 1)
 
 

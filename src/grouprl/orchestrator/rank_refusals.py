@@ -96,7 +96,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     for part in run.method.parts():
         if (part.one_policy and not part.in_parts) or part.reads_gradients:
             yield (
-                f"{part.name} ({part.kind}) looks inside the model or its gradients, which lie in parts on the ranks. "
+                f"{part.name} ({part.kind}) looks inside the model or its gradients, which ranks divide. "
                 "Train in one process, or leave it out"
             )
 

@@ -74,16 +74,14 @@ class StoredTensors:
         yield from ((name, self[name]) for name in self._paths)
 
 
-def write_model_files(
-    folder: Path, described: Sequence[Described], tensors: Iterable[tuple[str, Tensor]], limit: int = FILE_BYTES
-) -> None:
-    """Write a model's tensors, which come in the order of `described`, in files of at most `limit` bytes, with an index
+def write_model_files(folder: Path, described: Sequence[Described], tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Write a model's tensors, which come in the order of `described`, in files of at most `FILE_BYTES`, with an index
     if there are several.
 
     Raises:
         OSError: a file could not be written.
     """
-    files, stream = _files(described, limit), iter(tensors)
+    files, stream = _files(described, FILE_BYTES), iter(tensors)
     place: dict[str, str] = {}
     for number, own in enumerate(files, 1):
         name = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"

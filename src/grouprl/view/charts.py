@@ -35,12 +35,12 @@ class Series:
         return Series(self.name, [self.x[i] for i in keep], [float(self.y[i]) for i in keep], self.points, low, high)
 
 
-def downsample(series: Series, limit: int = POINTS) -> Series:
-    """Thin a curve to at most `limit` points; each stretch keeps its smallest and largest value, so spikes remain."""
+def downsample(series: Series) -> Series:
+    """Thin a curve to at most `POINTS` points; each stretch keeps its smallest and largest value, so spikes remain."""
     count = len(series.y)
-    if count <= limit:
+    if count <= POINTS:
         return series
-    buckets = limit // 2
+    buckets = POINTS // 2
     keep: list[int] = []
     for b in range(buckets):
         stretch = range(b * count // buckets, (b + 1) * count // buckets)

@@ -77,7 +77,7 @@ class Placing(Section):
         if value in ("off", "auto") or re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/]+):\d{1,5}", value):
             return value
         if value.startswith("ray://"):
-            raise ValueError(f"{value} is that of Ray's client; workers are placed by the cluster itself: host:6379")
+            raise ValueError(f"{value} is an address of Ray's client; give the cluster's own, such as host:6379")
         raise ValueError(f"{value!r} is neither off nor auto nor an address host:port")
 
 

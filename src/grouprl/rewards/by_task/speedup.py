@@ -19,9 +19,7 @@ def improvement(passed: bool, passes: bool, before: float, now: float, most: flo
     return change + 0.5 * (change > 0) * math.tanh(gain)
 
 
-def afterburner(
-    passed: bool, passes: bool, before: float, now: float, well_formed: bool, most: float = math.inf
-) -> dict[str, float]:
+def afterburner(passed: bool, passes: bool, before: float, now: float, well_formed: bool) -> dict[str, float]:
     """Return 0.5 of the improvement, and 0.2 for the format; the length term of the released code is switched off."""
-    gained = improvement(passed, passes, before, now, most)
+    gained = improvement(passed, passes, before, now)
     return {"improvement": IMPROVEMENT * gained, "format": FORMAT * well_formed}

@@ -22,11 +22,11 @@ class Forking(Giving, Protocol):
     def start(
         self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
     ) -> torch.Tensor:
-        """Begin as every decoder does, with room for `rows` rows at a time (None: only those that begin)."""
+        """Begin as every decoder does, with memory for `rows` rows at a time; None: for those that begin now."""
         ...
 
     def keep(self, index_n: torch.Tensor, rows: int | None = None) -> None:
-        """Continue as every decoder does, with room for `rows` rows at a time (None: only those that continue)."""
+        """Continue as every decoder does, with memory for `rows` rows at a time; None: for those that continue."""
         ...
 
     def fork(self, parent_n: torch.Tensor) -> None:

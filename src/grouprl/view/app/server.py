@@ -55,7 +55,7 @@ def make_view(library: RunLibrary, token: str = "", hosts: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class _Door:
-    """The application behind a check of who asks."""
+    """The application, which only answers requests that are allowed."""
 
     app: ASGIApp
     access: Access

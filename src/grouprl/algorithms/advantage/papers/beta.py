@@ -66,9 +66,13 @@ class BetaNormalized(Advantage):
     equation = "A = (R - p_g) / Beta(p_g; α, β),  p_g = mean_g R,  (α, β) from mean and variance of p over groups"
 
     def __post_init__(self) -> None:
-        """Refuse an empty range and half a density."""
+        """Refuse an empty range, and a density of which only one shape is given."""
         if self.low >= self.high:
-            raise InputError(f"beta_normalized: low {self.low:g}, high {self.high:g}", "rewards lie in [low, high]")
+            raise InputError(
+                f"beta_normalized: low {self.low:g}, high {self.high:g}",
+                "rewards are in [low, high]",
+                "Set low below high",
+            )
         if (self.alpha is None) != (self.beta is None):
             raise InputError(
                 f"beta_normalized: alpha {self.alpha}, beta {self.beta}", "a density needs both", "Set both or neither"
