@@ -212,6 +212,29 @@ def test_the_components_of_a_reward_have_curves(tmp_path) -> None:
     assert "short" in chart[:400]
 
 
+def test_what_is_counted_has_a_chart_and_a_card_apart_from_rewards(tmp_path) -> None:
+    """A gap in percent is no reward: on one axis with costs around -3 it would flatten them."""
+    ends = {
+        "eval/reward": -3.0,
+        "eval/reward/turn_rewards": -3.0,
+        "eval/reward/#gap_percent": 40.0,
+        "eval/graded": True,
+    }
+    records: list[dict] = [{"phase": "eval", "step": step, **ends} for step in (0, 2)]
+    records += [{"phase": "train", "step": s, "reward_mean": -s, "reward/#gap_percent": 50.0} for s in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "summary.json").write_text(json.dumps({"before": ends, "after": ends}))
+    page = write_report(tmp_path).read_text()
+    whole = page[page.index("Held-out reward") :]
+    assert "gap_percent" not in whole[: whole.index("<svg")]
+    assert "turn_rewards" not in whole[: whole.index("<svg")], "it is the reward itself"
+    assert "Components of the reward" not in page
+    apart = page[page.index("gap_percent (counted, not paid)") :]
+    assert all(label in apart[: apart.index("<svg")] for label in ("training", "held out"))
+    assert "Counted: gap_percent" in page
+    assert "#gap_percent" not in page
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 

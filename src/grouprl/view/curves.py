@@ -10,6 +10,7 @@ from grouprl.core.json_types import JsonMapping
 from grouprl.core.numbers import is_number
 from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.glossary import lookup
+from grouprl.monitor.reward_detectors import COUNTED
 from grouprl.view.charts import NARROW, Series, at_each_width, chart
 from grouprl.view.runfiles import RunData
 
@@ -28,6 +29,8 @@ class Picture:
     about: str = ""
 
 
+PART = "eval/reward/"
+"""Beginning of the metrics of a reward's held-out components."""
 YARDSTICK = "eval/metric/"
 """Beginning of the metrics of `eval.metrics`."""
 COLOURS = 8
@@ -120,10 +123,32 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
 
 
 def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
-    """Return the metrics of the reward's held-out components; none if the only component is the reward itself."""
-    names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
-    parts = [name for name in names if not name.endswith(SUFFIXES)]
+    """Return the metrics of the reward's held-out components that are paid; none if the only one is the reward."""
+    parts = [name for name in _stated(evals) if not name.startswith(f"{PART}{COUNTED}")]
     return [] if len(parts) == 1 and all(r.get(parts[0]) == r.get("eval/reward") for r in evals) else parts
+
+
+def counted_parts(evals: Sequence[JsonMapping]) -> list[str]:
+    """Return the metrics of held-out components that are counted and not paid, such as a gap in percent."""
+    return [name for name in _stated(evals) if name.startswith(f"{PART}{COUNTED}")]
+
+
+def _stated(evals: Sequence[JsonMapping]) -> list[str]:
+    names = dict.fromkeys(name for r in evals for name in r if name.startswith(PART))
+    return [name for name in names if not name.endswith(SUFFIXES)]
+
+
+def counts(run: RunData) -> list[str]:
+    """Draw each component that is counted and not paid, which has a unit of its own, in training and held out."""
+    train, evals = run.of_phase("train"), run.of_phase("eval")
+    trained = [f"eval/{name}" for r in train for name in r if name.startswith(f"reward/{COUNTED}")]
+    drawn = []
+    for name in dict.fromkeys([*trained, *counted_parts(evals)]):
+        own = [_series(train, name.removeprefix("eval/"), "training"), _points(evals, name, "held out")]
+        title = f"{name.removeprefix(f'{PART}{COUNTED}')} (counted, not paid)"
+        words = "Mean over completions, training's and held-out ones, the latter with 95 % intervals over prompts."
+        drawn += [chart(title, run.worded(words), [s for s in own if s.y], None)] * any(s.y for s in own)
+    return drawn
 
 
 def yardsticks(run: RunData) -> str:
@@ -150,9 +175,9 @@ def components(run: RunData) -> str:
 
 
 def component_names(run: RunData) -> list[str]:
-    """Return the metrics of reward components, up to the number of colours; further ones have their own charts."""
-    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n[:7] == "reward/" and is_number(v))
-    return list(names)[:COLOURS]
+    """Return the metrics of what is paid, up to the number of colours; further ones have their own charts."""
+    numbers = [n for r in run.of_phase("train") for n, v in r.items() if n.startswith("reward/") and is_number(v)]
+    return list(dict.fromkeys(n for n in numbers if not n.startswith(f"reward/{COUNTED}")))[:COLOURS]
 
 
 def pictures(run: RunData) -> list[str]:
@@ -169,7 +194,8 @@ def _without_marks(picture: Picture) -> Picture:
 def further(run: RunData) -> list[str]:
     """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
-    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and is_number(v))
+    numbers = [n for r in run.of_phase("train") for n, v in r.items() if n not in shown and is_number(v)]
+    names = dict.fromkeys(n for n in numbers if not n.startswith(f"reward/{COUNTED}"))
     charts = (_draw(run, Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]
 

@@ -10,11 +10,15 @@ from grouprl.core.finding import time_of
 from grouprl.core.json_types import JsonMapping
 from grouprl.core.numbers import is_number
 from grouprl.monitor.outcome import mean_first, verdict
+from grouprl.monitor.reward_detectors import COUNTED
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import (
+    PART,
     YARDSTICK,
     components,
+    counted_parts,
+    counts,
     further,
     held_out_rewards,
     leading,
@@ -122,7 +126,7 @@ def curves(run: RunData) -> str:
     if not run.records:
         return _none("No metrics yet.")
     second = success(run) if run.mean_first else held_out_rewards(run)
-    small, more = [second, yardsticks(run), components(run), *pictures(run)], further(run)[:FURTHER]
+    small, more = [second, yardsticks(run), components(run), *counts(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
@@ -243,6 +247,7 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     shares += [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
     rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
     rows = [*rewards, *shares] if mean_first(record) else [*shares, *rewards]
+    rows += [(name, f"Counted: {name.removeprefix(f'{PART}{COUNTED}')}") for name in counted_parts([record])]
     rows += [(name, f"Yardstick: {name.removeprefix(YARDSTICK)}") for name in yardstick_names([record])]
     rows.append(("eval/length_mean", "Length (tokens)"))
     return [(name, label) for name, label in rows if is_number(record.get(name))]
