@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,3 +75,24 @@ def test_a_rank_that_dies_before_the_ranks_have_met_is_named(
     code, said = rank_runs.launch(3, config, tmp_path / "run", "-q")
     assert (code, words in said, ANEW in said) == (3, True, True), said
     assert time.monotonic() - begun < seconds
+
+
+QUICK = """import datetime
+from grouprl.policy.sharded import ranks
+ranks.MEETING, ranks.LATE = datetime.timedelta(seconds=3), 2.0
+"""
+"""A plugin that lets ranks wait for each other for seconds, not for minutes."""
+
+
+def test_a_rank_does_not_wait_forever_for_what_is_not_rank_0(tmp_path: Path) -> None:
+    """Its port is another program's, which takes connections and says nothing."""
+    (tmp_path / "sitecustomize.py").write_text(QUICK)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "1", "WORLD_SIZE": "2"}
+        paths = os.pathsep.join([str(tmp_path), *sys.path])
+        line = rank_runs.command(rank_runs.write_config(tmp_path), tmp_path / "run", "-q")
+        environment = {**os.environ, **place, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        found = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=SECONDS)
+    assert found.returncode == 3, found.stderr
+    assert f"127.0.0.1:{port} does not answer as rank 0" in found.stderr

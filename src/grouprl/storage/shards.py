@@ -40,6 +40,17 @@ def write_parts(state: Mapping[str, Tensor], folder: Path, group: object) -> Non
         raise _as_os_error(error) from error
 
 
+def check_parts(folder: Path) -> None:
+    """Check that the parts of all processes are in `folder`, as this process sees it; raises RunError."""
+    found = FileSystemReader(folder).read_metadata().storage_data
+    absent = sorted({each.relative_path for each in found.values() if not (folder / each.relative_path).is_file()})
+    if absent:
+        raise RunError(
+            f"{folder} holds no {absent[0]}, which another process has written into a folder of that name: the run's "
+            "folder is not shared. Give --folder a path where all machines see the same files"
+        )
+
+
 def read_parts(state: dict[str, Tensor], folder: Path, group: object) -> None:
     """Fill the tensors of `state` in place, distributed ones with this process's parts; every process of `group` must
     call it.

@@ -13,14 +13,20 @@ from grouprl.policy.sharded.piece_optimizer import OPTIMIZER, PieceOptimizer, St
 from grouprl.policy.sharded.rank_work import POLICY
 from grouprl.policy.sharded.ranks import Ranks, Station
 from grouprl.policy.state import check_state
-from grouprl.storage.shards import MEMORY, WEIGHTS, names_and_shapes, read_parts, write_parts
+from grouprl.storage.shards import MEMORY, WEIGHTS, check_parts, names_and_shapes, read_parts, write_parts
 
 
 def save_parts(ranks: Ranks, folder: Path) -> None:
-    """Write weights and optimiser state from all ranks into `folder`; raise OSError if one of them could not."""
+    """Write weights and optimiser state from all ranks into `folder`.
+
+    Raises:
+        OSError: one of them could not.
+        RunError: this rank does not see what another one has written.
+    """
     failed = next((found for found in ranks.each(_save, folder) if found is not None), None)
     if failed is not None:
         raise OSError(*failed)
+    check_parts(folder)
 
 
 def load_parts(ranks: Ranks, parameters: Mapping[str, Tensor], folder: Path) -> None:

@@ -28,12 +28,14 @@ from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 from grouprl.policy.sharded.context_group import ContextGroup
 from grouprl.processes.current_ranks import CONTINUE, LEADING, check_rank, placed_by, starts, tell_meeting
-from grouprl.processes.liveness import PeerWatch
+from grouprl.processes.liveness import PeerWatch, end_process
 
 IDLE = timedelta(days=365)
 """Time for which a rank waits for its next work: it has none while rank 0 computes rewards."""
 MEETING = timedelta(seconds=300)
 """Time for which ranks wait for each other at the start."""
+LATE = 30.0
+"""Seconds after that at which a rank ends whose connection nothing answers."""
 CUT_OFF = 60.0
 """Seconds after which a rank that cannot reach rank 0 ends."""
 NOTICE = 2.0
@@ -148,14 +150,23 @@ class Ranks:
         if said:
             rank, text = next(iter(said.items()))
             return RunError(f"rank {rank} of {self.count} failed: {text}. {safe}")
-        missing = [str(r) for r in others if _note(self._store, f"done/{r}") != str(self._calls)]
-        who = f"rank {', '.join(missing)} of {self.count} is" if missing else "one of the other ranks is"
+        who = f"{self._missing()} is"
         if any(word in str(error).lower() for word in GONE):
             return RunError(f"{who} gone: its process has ended, or the connection to it is lost. {safe}")
         return RunError(
             f"{who} silent: it did not answer within run.rank_timeout = {self.timeout:g} seconds "
             f"({first_line(error)}). {safe}"
         )
+
+    def _missing(self) -> str:
+        """Return which rank is missing: of those that have not done their work the one that does not say that it misses
+        another one, or those that it may be.
+        """
+        open_ranks = [r for r in range(1, self.count) if _note(self._store, f"done/{r}") != str(self._calls)]
+        found = [r for r in open_ranks if not _note(self._store, f"misses/{r}")] or open_ranks
+        if len(found) == 1:
+            return f"rank {found[0]} of {self.count}"
+        return f"one of ranks {', '.join(map(str, found))} of {self.count}" if found else "one of the other ranks"
 
 
 @contextmanager
@@ -209,7 +220,9 @@ def _reported(store: dist.Store, station: Station, work: Work[object], share: ob
         return _done(station, work, share)
     except BaseException as error:
         with suppress(Exception):
-            if not _of_network(error):  # the failure is another rank's
+            if _of_network(error):  # the failure is another rank's
+                store.set(f"misses/{station.rank}", "another rank")
+            else:
                 said = "out of memory. " * out_of_memory(error) + first_line(error)
                 store.set(f"failed/{station.rank}", said)
         os._exit(1)
@@ -259,6 +272,9 @@ def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.Proc
 def _meet() -> tuple[dist.Store, Station]:
     check_rank()
     choose_interface()
+    late = threading.Timer(MEETING.total_seconds() + LATE, end_process, [_unanswered()])
+    late.daemon = True
+    late.start()
     try:
         found, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
         store = dist.PrefixStore(f"start {starts()}", found)  # torchrun's outlives ranks, with their addresses
@@ -280,7 +296,15 @@ def _meet() -> tuple[dist.Store, Station]:
             "every process of a run must be started by grouprl launch or torchrun with the same command",
             "See grouprl launch --help",
         ) from error
+    finally:
+        late.cancel()
     return dist.PrefixStore("grouprl", store), Station(rank, count, device, control, answers)
+
+
+def _unanswered() -> str:
+    """Return what is said of a place that takes a connection and never answers, for which torch has no clock."""
+    place = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+    return f"the ranks did not meet: {place} does not answer as rank 0. Is that its address, and a port of its own?"
 
 
 def _device() -> torch.device:
