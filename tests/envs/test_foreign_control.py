@@ -118,6 +118,15 @@ def test_an_environment_that_never_closes_is_told_and_counts(monkeypatch: pytest
         control("Slow")
 
 
+@pytest.mark.parametrize("kind", ["control", "gym", "squad", "pettingzoo"])
+def test_an_environment_that_is_never_made_is_told(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind in ("squad", "pettingzoo"):
+        pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    monkeypatch.setattr("grouprl.envs.adapters.gymnasium_calls.MAKING", 0.3)
+    with pytest.raises(InputError, match=r"Waiting' is still being made after 0.3 seconds, at .*foreign_control.py:"):
+        load_task({"name": f"{kind}:{FILE}:Waiting"})
+
+
 def test_two_observations_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match=r"have two entries 'at\.x'.*Rename one"):
         control("spaces_within", config={"kind": "same"})

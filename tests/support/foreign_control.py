@@ -79,6 +79,13 @@ class Slow(Walk):
         time.sleep(3600)
 
 
+class Waiting(Walk):
+    """Is never made."""
+
+    def __init__(self) -> None:
+        time.sleep(3600)
+
+
 class Told(SyncVectorEnv):
     """A vector environment that states something of all places together in its infos."""
 

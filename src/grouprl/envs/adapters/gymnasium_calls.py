@@ -110,6 +110,22 @@ def closed_if_refused(env: object, name: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def made_in_time(name: str) -> Iterator[None]:
+    """Refuse an environment that takes too long in the block, which makes it. Raises InputError with the line that it
+    had reached.
+    """
+    try:
+        with alarm(MAKING):
+            yield
+    except TooLong as late:
+        raise InputError(
+            f"'{name}' is still being made after {MAKING:g} seconds{reached(late)}",
+            "an environment is made for each episode",
+            "Move what waits or loads to where its module is imported",
+        ) from None
+
+
 def not_made(name: str, error: BaseException) -> InputError:
     """Return the error for an environment that fails while it is made."""
     return InputError(f"'{name}' fails while it is made: {raised(error)}", "it raises nothing", "See task.config")

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.control import ControlEnvironment
-from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused
+from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused, made_in_time
 from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
@@ -62,7 +62,8 @@ class Control(SeededTask):
             MissingExtra: gymnasium is not installed.
             InputError: there is no such environment or wrapper, it has no end, or its values are not arrays of numbers.
         """
-        env = self._make()
+        with made_in_time(self.id):
+            env = self._make()
         with closed_if_refused(env, self.id):
             self._look_at(env)
         closed(env, self.id)

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.gym import GymEnvironment
-from grouprl.envs.adapters.gymnasium_calls import closed
+from grouprl.envs.adapters.gymnasium_calls import closed, made_in_time
 from grouprl.envs.adapters.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
@@ -76,7 +76,8 @@ class Gym(SeededTask):
             MissingExtra: if gymnasium is not installed.
             InputError: if there is no such environment, or its spaces cannot be written out.
         """
-        env = self._make()
+        with made_in_time(self.id):
+            env = self._make()
         self._numbers = action_numbers(env.action_space)
         self._words = self._words_of(env)
         self._signs = None if is_minigrid(env) else signs(env.observation_space)

@@ -15,7 +15,7 @@ from grouprl.core.importing import working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
 from grouprl.envs.adapters.common_spaces import agent_names
-from grouprl.envs.adapters.gymnasium_calls import closed, not_made
+from grouprl.envs.adapters.gymnasium_calls import closed, made_in_time, not_made
 from grouprl.envs.adapters.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
@@ -66,7 +66,8 @@ class PettingZoo(SeededTask):
             MissingExtra: if pettingzoo, or what this environment needs, is not installed.
             InputError: if there is no such environment, or its spaces cannot be written out.
         """
-        env = self._make()
+        with made_in_time(self.id):
+            env = self._make()
         possible = agent_names(env)
         wrong = next((agent for agent in self.random if agent not in possible), None)
         if wrong is not None:

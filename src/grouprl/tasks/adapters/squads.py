@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import own_is_named, working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
-from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused, not_made
+from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused, made_in_time, not_made
 from grouprl.envs.adapters.squads import PettingZooWorld
 from grouprl.envs.joint_world import InTurns, Together
 from grouprl.protocols import Spaces
@@ -68,7 +68,8 @@ class Squad(SeededTask):
                 "agents that act together do not see each other's choices",
                 "Leave one of them out",
             )
-        world = self._world()
+        with made_in_time(self.id):
+            world = self._world()
         with closed_if_refused(world, self.id):
             self._agents, self._spaces = world.agents, self._played(world).spaces
             self._filled = world.filled
