@@ -234,3 +234,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["doctor", str(tmp_path)])
     assert told.exit_code == 2
     assert "a run folder holds config.yaml" in " ".join(told.output.split()).lower()
+
+
+def test_a_record_without_a_step_has_no_place_in_a_course() -> None:
+    run = RunData(Path("run"), records=[{"phase": "train", "x": 1.0}, {"phase": "train", "step": 2, "x": 3.0}])
+    assert course(run, RunFinding("no_signal", "warning", "x", "text", "remedy", 1, 2)) == ((2, 3.0),)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.view.judge_moves import judge_moves
 from grouprl.view.runfiles import RunData
 from grouprl.view.trajectory import of_step
@@ -216,16 +217,15 @@ def course(run: RunData, found: RunFinding) -> tuple[tuple[int, float], ...]:
     values = {
         int(record["step"]): float(record[found.key])
         for record in (*run.of_phase("train"), *run.of_phase("eval"))
-        if isinstance(record.get(found.key), int | float)
+        if is_number(record.get(found.key)) and is_number(record.get("step"))
     }
     if not values:
         return ()
-    wanted = (min(values), *(max((s for s in values if s <= at), default=min(values)) for at in _times(found)))
+    wanted = (
+        min(values),
+        *(max((s for s in values if s <= at), default=min(values)) for at in (found.first_step, found.last_step)),
+    )
     return tuple((step, values[step]) for step in dict.fromkeys(wanted))
-
-
-def _times(found: RunFinding) -> tuple[int, int]:
-    return found.first_step, found.last_step
 
 
 def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int], seen_at: Seen) -> Diagnosis:
