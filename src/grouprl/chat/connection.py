@@ -68,6 +68,7 @@ def make_protocol(limits: ChatLimits) -> object:
             if self.cycle is None and not self.transport.is_closing() and self.conn.trailing_data[0]:
                 self.transport.write(LATE)
                 self.transport.close()
+                # Closing waits until the message is read; a client that never reads is cut off by the next looks.
                 self.watch = self.loop.call_later(every, self.look)
             else:
                 self.transport.abort()

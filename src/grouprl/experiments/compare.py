@@ -60,6 +60,7 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     chosen = {(each.source, each.arm): each.chosen for each in tuned}
     say("the runs that are compared")
     trials = {place: make.compared(*place, chosen.get(place, ())) for place in make.places()}
+    # All at once, so that workers go from one arm to the next without waiting for its last run.
     every = [each for row in trials.values() for each in row]
     found = store.outcomes(every, tell)
     _refuse_failed(every, found, store)

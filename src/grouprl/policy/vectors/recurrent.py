@@ -42,6 +42,7 @@ class Memory(nn.Module):
 
         Positions of a row follow each other, and every row has one or more. M is the width, or twice that for an lstm.
         """
+        # Packed, so that a row ends at its own length and its state is not that of padding.
         rows = read_nf.split(torch.unique_consecutive(row_n, return_counts=True)[1].tolist())
         begin = None if state_rm is None else [part[None].contiguous() for part in state_rm.split(self._width, -1)]
         found, end = self.layer(
