@@ -258,7 +258,7 @@ def test_learners_that_do_not_meet_are_a_loss_and_no_bad_input(monkeypatch, plac
     monkeypatch.setenv("GROUPRL_LEARNER", placed)
     monkeypatch.setattr(meeting.dist, "rendezvous", nobody)
     with pytest.raises(kind, match="the ranks did not meet: RuntimeError: nobody is there"):
-        meeting.follow()
+        meeting.follow(lambda: None)
 
 
 def test_rank_0_waits_for_nobody_longer_than_it_should(monkeypatch):

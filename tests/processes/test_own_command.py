@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,9 +116,15 @@ def test_a_rank_that_a_signal_ends_before_it_listens_is_interrupted(number: int,
 
 def test_a_rank_ignores_signals_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     before, meanwhile = signal.getsignal(signal.SIGINT), []
-    monkeypatch.setattr(ranks, "follow", lambda: meanwhile.append(signal.getsignal(signal.SIGINT)))
+
+    def follow(met: Callable[[], None]) -> None:
+        meanwhile.append(signal.getsignal(signal.SIGINT))
+        met()
+        meanwhile.append(signal.getsignal(signal.SIGINT))
+
+    monkeypatch.setattr(ranks, "follow", follow)
     starting.follow_leader()
-    assert meanwhile == [signal.SIG_IGN]
+    assert meanwhile == [signal.SIG_DFL, signal.SIG_IGN], "before and after all ranks have met"
     assert signal.getsignal(signal.SIGINT) is before
 
 

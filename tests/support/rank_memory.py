@@ -243,7 +243,7 @@ def _alike(state: dict[str, Tensor], folder: Path) -> bool:
 def main(model: str, *more: str) -> None:
     """Print what was measured of a model, by its name."""
     if own_rank():
-        return follow()
+        return follow(lambda: None)
     name, builder = Path(model).name, Stored(model, "lora" in more)
     if "alone" in more:
         keep_freed_memory()

@@ -48,7 +48,7 @@ def served(ranks: Ranks, builders: TinyBuilders) -> dict[str, object]:
 def main() -> None:
     """Print what was found, for weights and for adapters merged into them."""
     if own_rank():
-        return follow()
+        return follow(lambda: None)
     with leading() as ranks:
         ranks.begin(600.0)
         ways = {"plain": TinyBuilders(), "adapters": TinyBuilders(lora=(("r", 4),))}

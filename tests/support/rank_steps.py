@@ -179,7 +179,7 @@ def main(names: list[str]) -> None:
     warnings.filterwarnings("error", message=".*returned a view tensor")
     compiled_layers.BACKEND = "aot_eager"
     if own_rank():
-        return follow()
+        return follow(lambda: None)
     with leading() as ranks:
         found = {}
         for name in names:

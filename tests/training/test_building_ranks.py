@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -96,3 +97,22 @@ def test_a_rank_does_not_wait_forever_for_what_is_not_rank_0(tmp_path: Path) -> 
         found = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=SECONDS)
     assert found.returncode == 3, found.stderr
     assert f"127.0.0.1:{port} does not answer as rank 0" in found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_rank_that_waits_for_the_others_is_ended_by_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    """Nobody has a run to end in order yet, and the others may never come."""
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+        mine = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "1", "WORLD_SIZE": "2"}
+        line = rank_runs.command(rank_runs.write_config(tmp_path), tmp_path / "run", "-q")
+        environment = {**os.environ, **mine, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+        rank = subprocess.Popen(line, env=environment, stderr=subprocess.DEVNULL)
+        place.settimeout(SECONDS)
+        try:
+            with place.accept()[0]:  # it is waiting
+                rank.send_signal(number)
+                assert rank.wait(20) == -number
+        finally:
+            rank.kill()
+            rank.wait()

@@ -310,16 +310,26 @@ def placed_config(chosen: RunChoice) -> Config | None:
 
 
 def follow_leader() -> None:
-    """Work as a rank other than 0; signals are ignored meanwhile, because rank 0 handles them and ends the run in
-    order.
+    """Work as a rank other than 0; signals are ignored once it has met rank 0, which handles them and ends the run in
+    order, and end this process before.
     """
     from grouprl.policy.sharded.ranks import follow
 
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
-        follow()
+            for number in INTERRUPTIONS:
+                stack.callback(signal.signal, number, signal.signal(number, signal.SIG_DFL))
+            follow(_ignore_interruptions)
+        else:
+            follow(lambda: None)
+
+
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _ignore_interruptions() -> None:
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -183,13 +183,15 @@ def leading() -> Iterator[Ranks]:
         _part()
 
 
-def follow() -> None:
-    """Do the work that rank 0 requests until it ends the run; called by every other rank.
+def follow(met: Callable[[], None]) -> None:
+    """Do the work that rank 0 requests until it ends the run; called by every other rank. `met` is called when all have
+    met.
 
     Raises:
         SystemExit: rank 0 is gone; it reports the reason itself.
     """
     store, station = _meet()
+    met()
     calls, leader = 0, watched_leader()
     try:
         while (given := _received(station.control)) is not None:
