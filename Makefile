@@ -77,11 +77,13 @@ docs: $(READY)  ## write the pages of methods and papers from the cards, and bri
 docs-check: $(READY)  ## say which committed pages are not as the schema and the records have them
 	$(BIN)/python scripts/generate_docs.py --check
 
-site: .venv-site/.ready docs  ## build the documentation site, without network; a broken link fails
+site: .venv-site/.ready docs  ## build the documentation site, without network; a broken link fails, and so does what another host would serve
 	.venv-site/bin/zensical build --strict --clean --config-file mkdocs.yml
+	$(BIN)/python scripts/site_resources.py build/site
 
 site-mkdocs: .venv-site/.ready docs  ## build the same site by mkdocs, in its own theme
-	.venv-site/bin/mkdocs build --strict --theme mkdocs --site-dir build/site-mkdocs
+	.venv-site/bin/mkdocs build --strict --config-file mkdocs-plain.yml --site-dir build/site-mkdocs
+	$(BIN)/python scripts/site_resources.py build/site-mkdocs
 
 # What builds the site reads the sources without importing them: neither torch nor the package is installed.
 .venv-site/.ready: pyproject.toml
