@@ -124,6 +124,13 @@ def test_the_result(tmp_path: Path) -> None:
     assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
 
 
+def test_a_result_prints_its_verdict_and_what_weakens_it(tmp_path: Path) -> None:
+    result = compared(design(), pretended(tmp_path))
+    first, *rest = repr(result).splitlines()
+    assert first == result.verdict()
+    assert rest == [f"note: {each}" for each in result.notes]
+
+
 def test_where_less_is_better_the_lowest_is_chosen_and_called_better(tmp_path: Path) -> None:
     result = compared(design(measure="eval/pass@1", lower_is_better=True), pretended(tmp_path))
     assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}

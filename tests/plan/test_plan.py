@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, PreTrainedModel
 
+import grouprl
 from grouprl.algorithms.augment.papers.budget_cuts import BudgetCuts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
@@ -669,3 +670,11 @@ def test_a_reason_that_several_checks_find_is_told_once(tmp_path):
     (refusal,) = plan(parse_config(config)).refusals
     assert "has no chat template" in refusal
     assert "chat_template.jinja" in refusal
+
+
+def test_a_plan_prints_as_a_few_lines_and_what_rules_it_out() -> None:
+    made = grouprl.plan({"task": "reverse", "method": "grpo", "batch": {"prompts": 2, "group_size": 1}})
+    assert repr(made) == str(made)
+    assert repr(made).splitlines()[: len(made.short())] == made.short()
+    assert made.refusals
+    assert all(reason in repr(made) for reason in made.refusals)

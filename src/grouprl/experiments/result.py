@@ -106,7 +106,7 @@ class RunScore:
     folder: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ComparisonResult:
     """Everything that a comparison found."""
 
@@ -125,6 +125,10 @@ class ComparisonResult:
     runs: tuple[RunScore, ...]
     notes: tuple[str, ...]
     lower_is_better: bool = False
+
+    def __repr__(self) -> str:
+        """Return the verdict, and below it what weakens it."""
+        return "\n".join([self.verdict(), *(f"note: {each}" for each in self.notes)])
 
     def as_json(self) -> JsonObject:
         """Return the result as JSON, with the verdict of each difference."""

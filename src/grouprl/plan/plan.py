@@ -81,7 +81,7 @@ class StageLine:
     formula: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A resolved run, which can start if there are no refusals."""
 
@@ -157,8 +157,8 @@ class Plan:
         lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
         return [self.worded(line) for line in lines]
 
-    def __str__(self) -> str:
-        """Return the plan in a few lines, with what rules the run out."""
+    def __repr__(self) -> str:
+        """Return the plan in a few lines, with what rules the run out; `as_data` has all of it."""
         return "\n".join([*self.short(), *(f"this run cannot work: {reason}" for reason in self.refusals)])
 
     def _repr_markdown_(self) -> str:
