@@ -66,7 +66,7 @@ def _bounded(schema: JsonMapping) -> JsonObject:
 
 
 def _kinds(schema: JsonMapping) -> set[str]:
-    """Return the types that a schema allows; one without a type but with properties is of objects."""
+    """Return the types that a schema allows; a schema with properties but without a type is one of objects."""
     given = schema.get("type", "object" if "properties" in schema else ("object", "array", "number"))
     return {given} if isinstance(given, str) else set(given)
 

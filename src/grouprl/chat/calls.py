@@ -78,7 +78,7 @@ class Form(ABC):
     def read_for(self, text: str, tools: Collection[str], opened: bool = False) -> Said:
         """Return the contents of a turn for which tools of these names were announced.
 
-        If nothing but their form makes objects calls, and none of them names such a tool, the turn is an answer.
+        Objects that only their form marks as calls are an answer if none of them names such a tool.
         """
         said = self.read(text, opened)
         named = {call.name for call in said.calls if isinstance(call, Call)}

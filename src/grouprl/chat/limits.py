@@ -13,7 +13,7 @@ from grouprl.core.errors import shortened
 
 LONGEST_KEY = 256
 HOST = re.compile(r"(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]*))(?::\d*)?")
-"""A Host header: an address of the sixth version in brackets, or a name, and maybe a port."""
+"""A Host header: an IPv6 address in brackets, or a name, with an optional port."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Access:
 def host_name(host: str) -> str:
     """Return the name in a Host header, without the port: 'Localhost:80' is 'localhost', '[::1]:80' is '::1'.
 
-    A header of another form, such as '[::1].example.org', is returned as it is, and is nobody's name.
+    A header of another form, such as '[::1].example.org', is returned as it is, and matches no name.
     """
     found = HOST.fullmatch(host.strip().lower())
     return host if found is None else (found["address"] or found["name"].rstrip("."))

@@ -44,7 +44,7 @@ IGNORED = (
 )
 """Settings that are accepted but have no effect."""
 INNER = {"prefill", "raw", "thinking"}
-"""Fields of a request that protocols set, and clients write otherwise."""
+"""Fields of a request that the protocols set; clients express them in other ways."""
 WISHES = ("parallel_tool_calls", "tool_choice")
 """Settings that together become one `ToolChoice`."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
 Pieced = asyncio.Queue[tuple[int, str] | None]
-"""The pieces of an answer in the event loop; None behind the last one."""
+"""The pieces of an answer in the event loop; None after the last one."""
 R = TypeVar("R")
 START_SECONDS = 20.0
 APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi(), TextApi())

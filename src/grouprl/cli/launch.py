@@ -24,7 +24,7 @@ from grouprl.processes.slurm import variables_of_task
 TOLD = 60.0
 """Seconds that rank 0 has to notice and report that another rank is gone, before it is ended."""
 UNMET = 15.0
-"""Seconds that it has where another rank ended before all had met: it may fail by the same cause, and say it better."""
+"""Seconds for rank 0 if another rank ended before all met: it may fail for the same reason, and report it better."""
 ENDING = 15.0
 """Seconds between SIGTERM and the killing of a process."""
 GLANCE = 0.05
@@ -44,19 +44,19 @@ def launch_command(
     """Train in several processes that share one model (FSDP2), on this machine or as tasks of Slurm.
 
     Each process holds a part of the weights, of the optimiser and of the work: rows of a step are dealt out by tokens,
-    completions are sampled on all of them. Results do not depend on their number but for the order of sums. The first
-    one shows progress and writes the run folder; with GPUs each process takes one.
+    completions are sampled on all of them. Results do not depend on their number except for the order of sums. The
+    first one shows progress and writes the run folder; with GPUs each process takes one.
 
     [bold]Examples[/]
     grouprl launch -n 2 train addition
     grouprl launch -n 8 train run.yaml --set model.precision=mixed
-    grouprl launch -n 4 train runs/addition-dapo-s0 --resume    on another number than before
+    grouprl launch -n 4 train runs/addition-dapo-s0 --resume    on a different number than before
     srun grouprl launch train run.yaml                          each task of Slurm is one of them
     torchrun --nproc-per-node 8 -m grouprl train run.yaml       the same by torchrun
 
     Ctrl-C ends the run after the current step, as without launch; when a
-    process dies, the others are ended and the exit code is 3. What a
-    checkpoint holds is whole then: continue with --resume.
+    process dies, the others are ended and the exit code is 3. The last
+    checkpoint is complete: continue with --resume.
     """
     # Both are taken from anywhere on the line before this command sees it, and ranks have lines of their own.
     arguments = [*context.args, *["--quiet"] * Telling.quiet, *["--debug"] * bool(context.meta.get("debug"))]
@@ -150,7 +150,7 @@ def _outcome(started: Sequence[subprocess.Popen[bytes]], meeting: MeetingPipe) -
 
 
 def _patience(code: int, meeting: MeetingPipe) -> float:
-    """Return the seconds that rank 0 has to report the end of another one: none where it waits for that one to come."""
+    """Return the seconds that rank 0 has to report another rank's end: none while it waits for that rank to join."""
     if meeting.over:
         return TOLD
     return UNMET if code > 0 else 0.0

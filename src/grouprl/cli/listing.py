@@ -42,7 +42,7 @@ class Listed:
     recorded: str
     """Result of the recorded runs: learned, mixed, not shown, no record."""
     learned: str
-    """In how many of the places where runs are recorded it learned: 12 of 13; "" without a record."""
+    """Number of the places with recorded runs in which it learned, as in "12 of 13"; "" without a record."""
 
 
 @cache

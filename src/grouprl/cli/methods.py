@@ -119,11 +119,11 @@ def diff(a: Name, b: Name, as_json: AsJson = False) -> None:
 
 @app.command("check")
 def check(name: Name, as_json: AsJson = False) -> None:
-    """Hold a method against the rules that the trainer relies on, without training: for methods of your own.
+    """Check a method against the rules that the trainer relies on, without training: for methods of your own.
 
     Its parts act on small known batches: shapes, finite numbers, declared
     metrics and needs, micro-batches that add up, padding that changes
-    nothing. Exit code 2 where a rule is broken.
+    nothing. Exit code 2 if a rule is broken.
 
     [bold]Examples[/]
     grouprl methods check my_method.py:mine
@@ -168,7 +168,7 @@ def _row(checked: RuleFinding) -> dict[str, object]:
 
 
 def _papers_of(name: str) -> list[Standing]:
-    """Return the papers that call their method so, if no entry of the catalogue does."""
+    """Return the papers whose method has this name, if no entry of the catalogue has it."""
     from grouprl.methods import CATALOGUE
     from grouprl.methods.registry import spelled
     from grouprl.papers import named
@@ -177,7 +177,7 @@ def _papers_of(name: str) -> list[Standing]:
 
 
 def _put_papers(name: str, papers: Sequence[Standing], as_json: bool) -> None:
-    """Print what implements a name that papers have for their method, and the catalogue has not."""
+    """Print what implements a method that papers name and the catalogue does not."""
     from grouprl.cli.papers import show_paper
 
     if as_json:

@@ -96,8 +96,8 @@ def plan_command(
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Search for no cyclic garbage inside the block, nor afterwards in what it made: imports stay anyway, and searching
-    them takes long, when the process ends as well.
+    """Collect no cyclic garbage inside the block, and never search what it made: imports stay anyway, and searching
+    them takes long, also when the process ends.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -91,9 +91,9 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
 
 
 def _rounds(config: Config, pilots: Sequence[Pilot]) -> float | None:
-    """Return how often over a method samples its prompts until their groups differ; None if it does not.
+    """Return how many times over a method samples prompts until their groups differ; None if it does not.
 
-    By the mean share of groups that differ, of the pilots that tell one.
+    The number follows from the mean share of groups that differ, over the pilots for which it is known.
     """
     from grouprl.orchestrator.resolve import resolve
 

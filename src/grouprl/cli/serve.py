@@ -32,7 +32,7 @@ UNKNOWN = {
     "ignore: left out)",
     "ignore": "Parameters that cannot be applied are left out, and any name of the model is taken",
 }
-"""What is said at the start, by --unknown-parameters."""
+"""Message at the start, by the value of --unknown-parameters."""
 HostAddress = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
 PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
 ServedName = Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")]
@@ -117,7 +117,7 @@ def serve_command(
     Each API key has rows of its own: /v1/rows gives the exact tokens sampled for
     it, with log-probs, for an hour; --record keeps them for good. Requests that
     come together are sampled together, those of different keys in turn. Without
-    --api-key, a key is a name that anybody may use: take --api-key wherever
+    --api-key, a key is a name that anybody may use: set --api-key wherever
     others can reach the port.
 
     [bold]Examples[/]

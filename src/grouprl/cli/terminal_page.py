@@ -16,7 +16,7 @@ def heading(console: Console, text: str) -> None:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Padding:
-    """Return a table of labels and the text on each."""
+    """Return a table of labels, each with its text."""
     table = plain_table("", "")
     for label, value in rows:
         table.add_row(Text(label, style="cyan"), Text(value))

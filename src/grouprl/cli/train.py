@@ -145,7 +145,7 @@ def train_command(
 
 
 def _trained(chosen: RunChoice, profile: int, accept_changes: bool, as_json: bool) -> Summary:
-    """Train in this process, and return what the run came to. `profile` is the number of steps that are profiled."""
+    """Train in this process, and return the result of the run. `profile` is the number of steps that are profiled."""
     from grouprl.training import starting
     from grouprl.training.loop import train
 

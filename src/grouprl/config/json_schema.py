@@ -21,7 +21,7 @@ SHORT_FORMS: dict[tuple[str, str], tuple[JsonObject, ...]] = {
 """By section and key: what a file may hold besides what the schema's type says; YAML reads on and off as booleans."""
 
 BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
-"""The schema's own words for bounds, by those of pydantic, which keeps its own where a check comes first."""
+"""JSON Schema's names of bounds, by pydantic's own, which it writes where another check comes first."""
 
 
 def json_schema() -> JsonObject:
@@ -40,7 +40,7 @@ def json_schema() -> JsonObject:
 
 
 def _in_its_words(value: JsonObject) -> JsonObject:
-    """Return a part of a schema with bounds in the schema's words, at any depth."""
+    """Return a part of a schema with JSON Schema's names of bounds, at any depth."""
     return {BOUNDS.get(key, key) if is_number(each) else key: _inner(each) for key, each in value.items()}
 
 

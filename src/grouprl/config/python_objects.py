@@ -1,7 +1,7 @@
 """Python objects in a configuration: each is replaced by the name under which other processes import it.
 
 A run writes its settings to a file, resumes from it, and has processes of its own that score and act. So a function, a
-class, a method, a part or a task that Python code passes becomes what YAML says of it.
+class, a method, a part or a task that Python code passes is replaced by its form in YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from grouprl.tasks import Task
 
 WRITTEN = (str, bool, int, float, type(None))
-"""Types that YAML has beside lists and mappings."""
+"""Types that YAML has besides lists and mappings."""
 ENVIRONMENTS = {
     "control:": ("gymnasium", "Env"),
     "squad:": ("pettingzoo", "ParallelEnv"),
@@ -37,7 +37,7 @@ def without_objects(data: Mapping[str, object]) -> Mapping[str, object]:
     """Return a configuration with each Python object named as YAML names it; files of own parts become plugins.
 
     A function as `reward` becomes its `function`; an environment's class or maker as `task` gets its prefix, such as
-    `env:`. Values that are no such objects are left, for the check of the configuration.
+    `env:`. Other values are left to the check of the configuration.
 
     Raises:
         InputError: an object has no name in a file: a lambda, a function within another, a cell of a notebook.

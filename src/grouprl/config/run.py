@@ -54,7 +54,7 @@ class Config(Section):
     steps: WrittenWhole = 200
     """Rollouts to train on."""
     seed: Seed = 0
-    """Of everything: the same seed gives the same bytes."""
+    """Seed of everything random: the same seed gives the same bytes."""
     warmup: Warmup = Warmup()
     batch: BatchPlan = BatchPlan()
     data: Data = Data()
@@ -203,7 +203,7 @@ def _copied(value: object) -> object:
 def with_absolute_paths(config: Config) -> Config:
     """Return the configuration with relative paths made absolute; the same object if there are none.
 
-    What was not set stays so: notes on settings without an effect are of those that somebody set.
+    Settings that were not given stay so, because notes on settings without effect concern only given ones.
     """
     data = config.model_dump(mode="json", exclude_unset=True)
     found = absolute_paths(data, Path.cwd())

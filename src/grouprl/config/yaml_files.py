@@ -65,16 +65,16 @@ class _Strict(yaml.SafeLoader):
 
 
 def _name(key: yaml.Node) -> object:
-    """Return by what two keys are seen to be the same."""
+    """Return the value that shows two keys to be the same."""
     return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 
 OTHERWISE = re.compile(r"[-+]?(?:0[0-7_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)")
-"""Numbers that YAML reads to another base than they look: 010 is 8, 1:30 is 90."""
+"""Numbers that YAML reads in another base than they seem to have: 010 is 8, 1:30 is 90."""
 
 
 def _number(loader: _Strict, node: yaml.ScalarNode) -> int | float:
-    """Build a number; one that YAML would read to base 8 or 60 is refused.
+    """Build a number; one that YAML would read in base 8 or 60 is refused.
 
     Raises:
         yaml.constructor.ConstructorError: for such a number.

@@ -12,9 +12,9 @@ class Answering(_ProtocolMeta):
     """The class of protocols whose members may be answered by `__getattr__`, as wrappers of environments do.
 
     `isinstance` of a runtime protocol asks the instance itself up to Python 3.11; from 3.12 on it looks up names
-    without `__getattr__`, and takes a wrapper for something else than what it wraps.
+    without `__getattr__`, and so does not recognise a wrapper as what it wraps.
 
-    To look up the members of a protocol takes longer than a small step, so a class that has them all is remembered.
+    Looking up the members of a protocol takes longer than a small step, so classes that have them all are remembered.
     """
 
     def __instancecheck__(cls, instance: object) -> bool:

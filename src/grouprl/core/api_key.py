@@ -7,14 +7,14 @@ import os
 from grouprl.core.errors import InputError
 
 HIDDEN = "[the API key]"
-"""Stands for a key in texts."""
+"""Placeholder for a key in texts."""
 
 
 def key_of(variable: str) -> str:
     """Return the key in an environment variable, without the blanks around it; "" if there is none.
 
     Raises:
-        InputError: no header can hold it. The key itself is not told.
+        InputError: no header can hold it. The message does not contain the key.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     return checked_key(key, f"the API key in {variable}")
@@ -24,7 +24,7 @@ def checked_key(key: str, what: str) -> str:
     """Return a key that a header can hold.
 
     Raises:
-        InputError: it has other characters than the printable ones of ASCII; named as `what`.
+        InputError: it has characters other than printable ASCII; the message calls it `what`.
     """
     if not (key.isascii() and key.isprintable()):
         place = next(i for i, char in enumerate(key) if not (char.isascii() and char.isprintable()))

@@ -90,7 +90,7 @@ def preference_scores(one_nd: Tensor, other_nd: Tensor) -> Tensor:
     """Return [N] the scores of the vectors of `one_nd` against those of `other_nd`; exchanging the two changes the
     sign.
 
-    It is the sum over blocks of two coordinates of one₁·other₂ - one₂·other₁, D even, and may go in circles.
+    A score is the sum over blocks of two coordinates of one₁·other₂ - one₂·other₁ (D even); preferences may be cyclic.
     """
     return (one_nd[:, 0::2] * other_nd[:, 1::2] - one_nd[:, 1::2] * other_nd[:, 0::2]).sum(1)
 
@@ -116,13 +116,14 @@ OF_TOKENS = 512
 def beyond_rounding(gap_bt: Tensor) -> Tensor:
     """Return differences of two log-probs of a token each, exactly 0 and flat where they are as small as rounding.
 
-    Before a policy has moved its log-probs are those it is compared with, and a slope must not hang on their last bits.
+    Before a policy has moved, its log-probs are those it is compared with, and a slope must not depend on their last
+    bits.
     """
     return gap_bt * (gap_bt.abs() > OF_TOKENS * torch.finfo(gap_bt.dtype).eps)
 
 
 def beyond_rounding_code(name: str) -> str:
-    """Return what `beyond_rounding` gives of the tensor `name`, in plain torch."""
+    """Return plain torch code for `beyond_rounding` of the tensor `name`."""
     return f"{name} * ({name}.abs() > {OF_TOKENS} * torch.finfo({name}.dtype).eps)"
 
 
@@ -135,7 +136,7 @@ def flat_within_rounding(gap_bt: Tensor) -> Tensor:
 
 
 def flat_within_rounding_code(name: str) -> str:
-    """Return what `flat_within_rounding` gives of the tensor `name`, in plain torch."""
+    """Return plain torch code for `flat_within_rounding` of the tensor `name`."""
     return f"torch.where({beyond_rounding_code(f'{name}.detach()')} == 0, {name}.detach(), {name})"
 
 

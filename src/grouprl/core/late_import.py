@@ -12,9 +12,9 @@ from typing import Any
 
 
 class LateModule(ModuleType):
-    """A module whose code is run in its own place as soon as a name is read that it does not have yet.
+    """A module whose code is run, in this same object, as soon as a name that it does not have yet is read.
 
-    `importlib.util.LazyLoader` runs the code at any look at the module, and `inspect` looks at all of them.
+    `importlib.util.LazyLoader` runs the code on any access to the module, and `inspect` accesses all modules.
     """
 
     def __init__(self, spec: ModuleSpec) -> None:

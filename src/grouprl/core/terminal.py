@@ -25,7 +25,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 PICTURES = 0x2400
 """Code point from which Unicode has pictures of the control characters below 32."""
 READING = "reading task, model and data …"
-"""Shown while a run or a plan is looked into: a data set of a million rows takes a minute."""
+"""Text shown while a run or a plan is read: a data set of a million rows takes a minute."""
 
 
 def harmless(text: str) -> str:

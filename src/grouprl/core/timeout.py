@@ -18,7 +18,7 @@ IMPORTING = 60.0
 """Seconds that the import of a user's module may take, unless an environment variable sets another limit."""
 VARIABLE = "GROUPRL_IMPORT_SECONDS"
 LOOKS = 4
-"""Looks of a `CallClock` at a call before its time is up."""
+"""Number of times that a `CallClock` looks at a call before its time is up."""
 
 
 class TooLong(BaseException):

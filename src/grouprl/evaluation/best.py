@@ -21,7 +21,7 @@ class Best:
     """The evaluation with the largest mean so far; of equal ones the first."""
 
     measure: str
-    """Its name in the record, without `eval/`: "pass@1", "metric/useful"."""
+    """Name of the measure in the record, without `eval/`: "pass@1", "metric/useful"."""
     step: int
     """Number of finished steps, which names the checkpoint."""
     value: float
@@ -94,7 +94,7 @@ def _component(name: str) -> bool:
 
 
 def measures(yardsticks: Collection[str], k: Sequence[int], *, ranks: bool, samples: bool) -> list[str]:
-    """Return the measures of a run's evaluations whose largest mean is the best.
+    """Return the measures of a run's evaluations of which the largest mean is the best.
 
     Args:
         yardsticks: names of `eval.metrics`.

@@ -62,7 +62,7 @@ class Evaluation:
     returns: bool = False
     """Whether rewards are the returns of episodes over arrays, other than 0 and 1: their mean is the first number."""
     compared: bool = False
-    """Whether a reward says how often a completion is preferred in its own group: its mean then tells no gain."""
+    """Whether a reward says how often a completion is preferred in its own group: its mean then shows no gain."""
     proportional: bool = False
     """Whether the method samples in proportion to rewards: a lower mean is then no loss, and a higher one no gain."""
     by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def search(
     *Differs from the paper*: one search, where the paper has several at once, and one solution of each vector.
 
     Raises:
-        InputError: the task tells no latent vectors, or the budget is less than two solutions.
+        InputError: the task has no latent vectors, or the budget is less than two solutions.
         MissingExtra: the package cma is not installed.
     """
     if not task.latent:

@@ -74,7 +74,7 @@ def duality_gap(prefer_kk: Tensor, policy_k: Tensor) -> float:
 
     By symmetry it is twice max_y P(y ≻ π) - ½, the exploitability of one.
 
-    Raises: InputError: no game of preferences.
+    Raises: InputError: it is not a game of preferences.
     """
     check_game(prefer_kk)
     return 2 * float((prefer_kk @ policy_k).max() - 0.5)
@@ -84,7 +84,7 @@ def regularised_nash(prefer_kk: Tensor, ref_k: Tensor, beta: float, *, steps: in
     """Return the Nash policy [K] of the regularised game: π ∝ ref·exp(P(· ≻ π)/β), found by exact mirror-prox steps.
 
     Raises:
-        InputError: no game of preferences, or `beta` not positive.
+        InputError: it is not a game of preferences, or `beta` is not positive.
         ArithmeticError: no convergence within `steps`.
     """
     check_game(prefer_kk)

@@ -88,8 +88,8 @@ def mean_interval(value_q: NDArray[np.float64], least: float = -math.inf, most: 
     """Return the mean and 95 % interval (Student's t) of per-prompt values of any range, [Q].
 
     Prompts are the independent units. The interval of a single prompt is unbounded. Otherwise it ends at `least` and
-    `most`, the extremes of the values behind those of the prompts: few prompts with skewed values would else give an
-    interval that the mean of such values cannot reach.
+    `most`, the extremes of the values behind those of the prompts: few prompts with skewed values would otherwise give
+    an interval that the mean of such values cannot reach.
     """
     count, mean = len(value_q), float(value_q.mean())
     if count == 1:

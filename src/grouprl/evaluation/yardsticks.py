@@ -1,7 +1,7 @@
 """Yardsticks of an evaluation besides the reward (`eval.metrics`): functions of a reward's form that pay nothing.
 
-A policy that has learned to please its reward looks good by it; a yardstick that the reward does not know says whether
-it is.
+A policy that has learned to please its reward looks good by it; a yardstick that is not part of the reward shows
+whether it is.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The laboratory: comparisons of methods that are fair, resumable, and kept by content."""
+"""The laboratory: fair and resumable comparisons of methods, stored by content."""

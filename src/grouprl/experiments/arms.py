@@ -30,7 +30,7 @@ def methods_of(text: str) -> list[Choice]:
     """Return the methods of a list such as `grpo,dr_grpo,"{base: dapo, clip_high: 0.3}"`: names or mappings.
 
     Raises:
-        InputError: the list is empty or no YAML, or an entry is neither a name nor a mapping.
+        InputError: the list is empty or not YAML, or an entry is neither a name nor a mapping.
     """
     found = read_yaml(f"[{text}]", f"--methods {text}")
     if not isinstance(found, list) or not found:

@@ -24,10 +24,10 @@ MOST_STEPS = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """The spending of each run; `amount` None: that of the configured steps (see `nominal`).
+    """The budget of each run; `amount` None: that of the configured steps (see `nominal`).
 
     Raises:
-        InputError: seconds without an amount, which no number of steps tells.
+        InputError: seconds without an amount, which the number of steps does not determine.
     """
 
     unit: Unit = "tokens"

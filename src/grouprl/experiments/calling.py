@@ -182,7 +182,7 @@ def _setup(method: Choice | Callable[[], Method] | Method | Resolved) -> Choice:
     """Return a method as the name or the mapping that a configuration has of it.
 
     Raises:
-        InputError: it is nothing that a configuration can say.
+        InputError: a configuration cannot express it.
     """
     found = without_object("method", method)
     if not isinstance(found, str | Mapping):
@@ -192,7 +192,7 @@ def _setup(method: Choice | Callable[[], Method] | Method | Resolved) -> Choice:
 
 
 def _written(argument: str, sweeps: Sweeps) -> dict[str, Values]:
-    """Return the values of `over` or `tune` as a command line has them.
+    """Return the values of `over` or `tune` as they are written on a command line.
 
     Raises:
         InputError: it is not a mapping of settings to lists of values, a list is empty, or holds a value twice.
@@ -221,7 +221,7 @@ def _sequence(argument: str, given: object) -> None:
 
 
 def _teller(runs: int, console: Console, measure: str | None) -> Tell:
-    """Return a function that says of each run what it came to by the measure that is compared."""
+    """Return a function that reports the final value of the compared measure in each run."""
     told = 0
 
     def tell(trial: Trial, outcome: RunOutcome, known: bool) -> None:

@@ -113,7 +113,7 @@ def _tuned(design: Comparison, make: _Trials, store: Store, tell: Tell, say: Say
 
 
 def _budget(design: Comparison, source: Ground, start: RunOutcome) -> Budget:
-    """Return the budget with its amount: of tokens, what the configured steps come to at the length of the start."""
+    """Return the budget with its amount: of tokens, that of the configured steps at the start's lengths."""
     budget, config = design.budget, source.config()
     if budget.amount is not None:
         return budget

@@ -20,10 +20,10 @@ from grouprl.experiments.contents import model_contents
 from grouprl.orchestrator.resolve import task_of
 
 TUNING_SEED = 1_000_000
-"""First seed of the runs that tune: no comparison reaches it, so no run is compared that has been selected."""
+"""First seed of the runs that tune: no comparison reaches it, so no run by which values were chosen is compared."""
 MOST_SEEDS = 1000
 QUIET = ("run.threads=1", "run.check_model=false", "run.folder=null", "run.trackers=[]")
-"""Settings of every run of a comparison: runs share the cores, and leave what a comparison reads."""
+"""Settings of every run of a comparison: runs share the cores, and leave out what no comparison reads."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Comparison:
         """Refuse what cannot be compared.
 
         Raises:
-            InputError: there are fewer than two arms or two seeds, no source, no arm `against`, or less is better of no
-                measure.
+            InputError: there are fewer than two arms or two seeds, no source, no arm `against`, or `lower_is_better` is
+                given without a measure.
         """
         if len(self.arms) < 2:
             raise InputError(

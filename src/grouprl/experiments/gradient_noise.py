@@ -77,8 +77,8 @@ def gradient_noise(folder: Path) -> GradientNoise:
 
     A group's gradient is that of -Σ A·log π over its trained tokens, with the stored advantages and divided by the mean
     number of tokens of a group: GRPO's first update, before clips, weights of tokens and regularisers. Groups that the
-    method dropped are not among them; groups of equal rewards that it kept count, without a gradient. So of DAPO, which
-    samples until groups differ, the noise is that of groups that teach.
+    method dropped are not among them; groups of equal rewards that it kept count, without a gradient. For DAPO, which
+    samples until groups differ, the noise is thus that of groups that teach.
 
     Raises:
         InputError: it is not a run of a language model, or stores no advantages.

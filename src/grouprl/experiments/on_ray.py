@@ -19,7 +19,7 @@ from grouprl.processes.child_process import LoggedProcess
 from grouprl.processes.liveness import PeerWatch
 
 TRIES = 3
-"""Times that Ray makes a run again elsewhere whose machine or worker was lost; it continues at its last checkpoint."""
+"""Number of times that Ray restarts a run whose machine or worker was lost; it continues at its last checkpoint."""
 LOST = -signal.SIGKILL
 """Exit code of a run whose worker was lost too often."""
 

@@ -119,7 +119,7 @@ def _operations(design: Comparison, found: Plan) -> float:
 
 
 def _operations_per_second() -> float:
-    """Measure what one core of this machine makes of products that are not large, in the share that models reach."""
+    """Return the rate of one core in products of medium size, as measured, times the share that models reach."""
     size, threads = 512, torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -168,7 +168,7 @@ def _grid(design: Comparison, source: Ground, arm: Arm) -> str:
 def _warnings(plans: Mapping[tuple[str, str], Sequence[Plan]]) -> list[str]:
     """Return the warnings of the plans, each once with the arms that have it; a source without a start is one, too.
 
-    A warning that only some of the tried combinations have is none: tuning chooses among them.
+    A warning that only some of the tried combinations have is left out: tuning chooses among them.
     """
     said: dict[str, list[str]] = {}
     for (_, arm), found in plans.items():

@@ -1,4 +1,4 @@
-"""The terms of a comparison: settings that all of its arms share, so that none of them may change one."""
+"""The terms of a comparison: settings that all of its arms share, and that therefore no arm may change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEDULE = (
 
 
 def refuse_overridden(changes: Sequence[str]) -> None:
-    """Refuse changes of every run that no run would have, as the comparison overrides them.
+    """Refuse changes of every run that would have no effect, because the comparison overrides them.
 
     Raises:
         InputError: it names the change, the rule and the remedy.

@@ -62,9 +62,9 @@ class BatchReport:
 class Practice:
     """Practice of a frozen model behind an OpenAI-compatible endpoint (Training-Free GRPO).
 
-    Of each prompt `group` completions are sampled with the library in the prompt, and scored. Of each group with right
-    and wrong ones the model summarises every attempt, compares them and states at most one lesson, then says how that
-    changes the library; all proposals of the batch are merged into one plan, which is applied. No weight changes.
+    For each prompt, `group` completions are sampled with the library in the prompt, and scored. For each group with
+    right and wrong ones, the model summarises every attempt, compares them and states at most one lesson, then says how
+    that changes the library; all proposals of the batch are merged into one plan, which is applied. No weight changes.
 
     Differs: the wording of the requests is ours; the task's reward decides which attempts are right (the paper also
     works without it); the same model answers all requests.
@@ -147,7 +147,7 @@ class Practice:
             return None
 
     def _each(self, ask: Callable[[T], R], asked: Sequence[T]) -> list[R | None]:
-        """Return the reply to each, several at the same time; None where there was no usable one."""
+        """Return the reply to each request, several at the same time; None where there was no usable one."""
 
         def tried(one: T) -> R | None:
             try:

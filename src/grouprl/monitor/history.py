@@ -138,7 +138,7 @@ class History:
         return float(value) if isinstance(value, (int, float)) else self.start(name)
 
     def names(self, beginning: str) -> list[str]:
-        """Return the names of the metrics that begin so, in the order in which they were first seen."""
+        """Return the names of the metrics that start with `beginning`, in the order in which they were first seen."""
         return [name for name in self._seen if name.startswith(beginning)]
 
     def best(self, name: str) -> float | None:

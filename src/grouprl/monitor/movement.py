@@ -149,7 +149,7 @@ def _measure(record: Mapping[str, object]) -> str:
 
 
 def _measured(record: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the figures that may judge an evaluation; rewards that compare within a group have one mean always."""
+    """Return the figures that may judge an evaluation; rewards that compare within a group have a constant mean."""
     return (GOLD,) if record.get("eval/compared") else MEASURED
 
 

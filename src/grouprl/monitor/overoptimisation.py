@@ -43,6 +43,6 @@ def overoptimisation(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def _fell_together(past: History, paid: float, begun: float) -> bool:
-    """Return whether the paid reward has fallen from its best, too: that is a collapse, and told elsewhere."""
+    """Return whether the paid reward has fallen from its best, too: that is a collapse, which is reported elsewhere."""
     best = past.best(PAID)
     return best is not None and best - paid > FELL * (best - begun)

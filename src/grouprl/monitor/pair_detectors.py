@@ -14,7 +14,7 @@ DISPLACED = log(2)
 "Unintentional Unalignment" (arXiv:2410.08847) finds falls by factors where pairs are alike, and small ones harmless."""
 ALIKE = 0.8
 """Share of tokens in a common beginning or end from which pairs are near-duplicates: DPO-Positive (arXiv:2402.13228)
-shows on pairs that differ in a few tokens that all tokens behind the difference lose likelihood."""
+shows on pairs that differ in a few tokens that all tokens after the difference lose likelihood."""
 UNEVEN = 1.5
 """Ratio of mean lengths from which half as many tokens again add to one side's sum of log-probs, which LD-DPO
 (arXiv:2409.06411) names as the reason why DPO is sensitive to length."""

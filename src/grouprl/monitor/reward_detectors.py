@@ -19,7 +19,7 @@ FLIPS, UNSURE = 0.3, 0.3
 """Shares of pairs: a judge that guesses flips half of them. The levels are ours."""
 DRIFTED = 0.1
 """A tenth of the scale from 0 to 1, beyond what the judge differs from itself when it is asked twice at once. Models
-behind one name answer the same questions otherwise within months (arXiv:2307.09009); the level is ours."""
+behind one name answer the same questions differently within months (arXiv:2307.09009); the level is ours."""
 TOLD_APART, TWICE = 0.05, 32
 """Share of texts that were scored twice, and the least number of them. Where a verdict is wrong with chance p, two
 differ with 2p(1 - p): 5 % means 2.6 % wrong verdicts, which shrink expected advantages of right and wrong by 5 %."""

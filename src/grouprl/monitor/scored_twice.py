@@ -15,7 +15,8 @@ def sampled_twice(samples: ScoredSamples) -> list[Pair]:
     """Return the scores of completions that occur more than once in their group, each beside that of the first
     occurrence.
 
-    Groups keep rewards apart that compare completions. Episodes are left out: their environments may differ.
+    Only completions of one group are compared, because a reward may depend on the group. Episodes are left out: their
+    environments may differ.
     """
     first: dict[tuple[int, tuple[int, ...]], float] = {}
     pairs: list[Pair] = []

@@ -64,7 +64,7 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
 
 
 def _counted(samples: Sequence[Sample]) -> list[tuple[tuple[str, int], Sample]]:
-    """Return the samples with their prompts and how often these stood there before."""
+    """Return the samples, each with its prompt and how often that occurred before."""
     seen = Counter[str]()
     found = []
     for sample in samples:

@@ -35,7 +35,7 @@ def template_variables(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def _held_out(past: History) -> dict[str, float]:
-    """Return the share of each setting in the last evaluation, 0 for those that it has not; {} without one."""
+    """Return the share of each setting in the last evaluation, 0 for those that it lacks; {} without one."""
     tested = next((each for each in reversed(past.evaluations) if each.get("eval/prompts", 0) >= FEW), None)
     if tested is None:
         return {}

@@ -19,7 +19,7 @@ REPEATED = 0.3
 SEVERAL = 1.5
 """Mean number of turns from which episodes have turns to lose."""
 SPOKEN, SPOKEN_LEFT = 1.0, 0.1
-"""Tokens of an agent in an episode that are an action, and the share of them that is left of an agent who is silent."""
+"""Tokens of an agent in an episode that are an action, and the share of them that is left of a silent agent."""
 
 
 def fewer_turns(past: History, facts: HealthFacts) -> Finding | None:

@@ -62,7 +62,7 @@ class EncoderScorer:
 
     @property
     def _padding(self) -> int:
-        """The token behind shorter rows: the model's own, by which some count positions; hidden, it may be any."""
+        """The token that pads shorter rows: the model's own, by which some count positions, or any, as it is hidden."""
         known = (self.model.config.pad_token_id, self.tokenizer.pad_token_id)
         return next((int(x) for x in known if x is not None), 0)
 

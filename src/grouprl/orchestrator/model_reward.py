@@ -41,7 +41,7 @@ class ModelReward(VerdictReward):
         steps: for process reward models, what of the chances σ(score) at the ends of the steps is paid; None: the score
             of the whole completion.
         separator: what ends a step.
-        after: what ends a thought: only the text behind the last one is scored ("Language Models that Think, Chat
+        after: what ends a thought: only the text after the last one is scored ("Language Models that Think, Chat
             Better"); None: the whole completion.
         strict: whether a completion without `after` is scored as an empty answer, instead of as a whole.
         weights: for a model of several attributes, the weight of each in the reward, 0 for those that are left out;
@@ -169,7 +169,7 @@ class ModelReward(VerdictReward):
 
 
 def steps_of(text: str, separator: str) -> list[str]:
-    """Return the text up to the end of each step, the separator behind it included; a text without steps is one."""
+    """Return the text up to the end of each step, including the separator after it; a text without steps is one."""
     steps = [step for step in text.split(separator) if step]
     return ["".join(step + separator for step in steps[: end + 1]) for end in range(len(steps))] or [text]
 
@@ -207,8 +207,8 @@ def load_model_reward(
     """Load the reward models in folders, each that of a run or any with a head for one label, or for attributes.
 
     Raises:
-        InputError: a folder without such a model, whose padding token, tokenizer or chat template does not fit, or a
-            preference model, which scores nothing alone (`load_comparison`).
+        InputError: a folder holds no such model, its padding token, tokenizer or chat template does not fit, or it
+            holds a preference model, which scores nothing alone (`load_comparison`).
     """
     models = tuple(_scorer(model_folder(name), device, dtype) for name in dict.fromkeys(names))
     for name, model in zip(dict.fromkeys(names), models, strict=True):

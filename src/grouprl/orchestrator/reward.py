@@ -126,7 +126,7 @@ def refuse_beside(chosen: ScoringModels, folder: str) -> None:
     """Refuse options of scores beside a preference model.
 
     Raises:
-        InputError: naming one of them.
+        InputError: there are some; the message names one of them.
     """
     plain = ScoringModels(name=chosen.name, chat=chosen.chat, device=chosen.device, dtype=chosen.dtype)
     other = next((key for key in ScoringModels.model_fields if getattr(chosen, key) != getattr(plain, key)), None)

@@ -27,11 +27,11 @@ class KeptNumbers:
     """The numbers that all layers of a model keep of one row."""
 
     per_token: int
-    """Of each token."""
+    """Numbers of each token."""
     windows: tuple[tuple[int, int], ...] = ()
-    """Of layers that keep the last tokens only: how many tokens, and the numbers of each of them in all such layers."""
+    """For layers that keep only the last tokens: how many tokens, and the numbers of each in all such layers."""
     state: int = 0
-    """Of a row of any length."""
+    """Numbers of a row of any length."""
 
     def numbers(self, tokens: float) -> float:
         """Return how many numbers are kept of a row of so many tokens."""
@@ -47,7 +47,7 @@ class KeptNumbers:
 
     @property
     def whole(self) -> KeptNumbers:
-        """The same with all tokens in place of windows, as a session of several turns keeps them."""
+        """The same layout with all tokens in place of windows, as a session of several turns keeps them."""
         return KeptNumbers(self.per_token + sum(each for _, each in self.windows), (), self.state)
 
 

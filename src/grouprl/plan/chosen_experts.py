@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Names that configurations have for the number of a layer's experts."""
 CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
-"""Names that they have for the number of experts that a token passes through."""
+"""Names that configurations have for the number of experts that a token passes through."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Experts:
 
 
 DENSE = Experts()
-"""Of a model without experts."""
+"""The experts of a model without any."""
 
 
 def experts_of(model: PreTrainedModel) -> Experts:

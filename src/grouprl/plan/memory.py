@@ -38,14 +38,14 @@ class Arithmetic:
     whole_rows: bool
     """Whether an optimiser step takes whole rows; if not, it takes single actions, and there may be fewer steps."""
     rows_per_update: int
-    """Completions of an optimiser step, of the largest one where prompts do not divide."""
+    """Completions of an optimiser step, of the largest one if prompts do not divide evenly."""
     prompt_tokens: int
     """Longest prompt among the first training prompts."""
     max_new_tokens: int
     tokens_per_rollout: int
     tokens_per_update: int
     tokens_per_pass: int
-    """Of the pass of one process: of a longer row its own tokens, of a row that processes share one slice."""
+    """Tokens in a pass of one process: of a longer row all of its own, of a row that processes share one slice."""
     passes_per_update: int
     refill_rounds: int
     mixed: bool = False
@@ -131,7 +131,7 @@ def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
 ACTIVATIONS = "activations of a pass"
 """Name of the cost of what a forward pass keeps for its backward pass."""
 KEYS = "keys of shared rows"
-"""Name of the cost of keys and values that a layer gathers from the processes that share rows with one."""
+"""Name of the cost of keys and values that a layer gathers from the processes that share rows with this one."""
 KEYS_HELD = 3
 """How often a layer's gathered keys and values are held: beside their gradients, in the order of the row and of
 ranks.

@@ -296,7 +296,7 @@ def _ruled_out(
 
 
 def _unrecorded(run: ResolvedRun) -> Iterator[str]:
-    """Say why what updates see of tokens cannot be kept."""
+    """Say why the numbers of updates cannot be recorded (`run.record_updates`)."""
     if run.scores and run.config.run.record_updates != "none":
         yield "run.record_updates: a reward model has scores, and no log-probs of tokens. Leave it out"
 

@@ -70,7 +70,7 @@ def _reference(run: ResolvedRun) -> Iterator[str]:
 
 
 def _workers(run: ResolvedRun) -> Iterator[str]:
-    """Say how many workers there will be, where each starts a process of some weight."""
+    """Say how many workers there will be, if each starts a heavy process."""
     heavy = run.task.started_gb
     if run.config.environment.workers != "auto" or not run.row_kind.acts or heavy <= 0:
         return

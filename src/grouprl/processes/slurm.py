@@ -16,8 +16,8 @@ PORTS = range(20000, 30000)
 def variables_of_task(given: Mapping[str, str]) -> dict[str, str] | None:
     """Return the variables with which torchrun would start this task as a rank; None outside of `srun`.
 
-    The ranks meet on the first node of the step, unless MASTER_ADDR and MASTER_PORT say otherwise. A task that is shown
-    one GPU alone (`--gpus-per-task`) takes that.
+    The ranks meet on the first node of the step, unless MASTER_ADDR and MASTER_PORT say otherwise. A task that sees a
+    single GPU (`--gpus-per-task`) takes it.
     """
     if "SLURM_STEP_NUM_TASKS" not in given:  # a batch script has SLURM_PROCID and SLURM_NTASKS, too
         return None

@@ -253,8 +253,8 @@ class DistributedModel(
         ...
 
     def gradient_aside(self) -> AbstractContextManager[Callable[[], float]]:
-        """Put the gradient aside within this context, whose function returns the product of a gradient that is
-        accumulated meanwhile with it, and zeroes the former.
+        """Set the gradient aside within this context, whose function returns its product with the gradient accumulated
+        meanwhile, and zeroes the latter.
         """
         ...
 
@@ -362,7 +362,7 @@ class GroupInfluence(Protocol[Inputs_contra], metaclass=Answering):
 
 @runtime_checkable
 class ValueLearner(Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
-    """A policy that acts by the values of actions, and keeps a follower of these values, of which targets are made.
+    """A policy that acts by the values of actions, and keeps a follower of these values, from which targets are made.
 
     Its outputs are `action_value`, [B,T], the value of the action taken, with a gradient; and `best_after`, [B,T], the
     follower's value of the best action after each one, without: 0 where the observation after it is not known.

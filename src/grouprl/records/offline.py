@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError
 from grouprl.records.examples import Message
 
 TO_GO, BEFORE = "to_go", "before"
-"""Entries of observations for policies that are asked for a return: what of it is to go, and the action before."""
+"""Entries of observations for policies that are asked for a return: the return to go, and the action before."""
 GiveWay = Literal["keep_start", "keep_end", "drop"]
 
 
@@ -73,7 +73,7 @@ class StoredEpisode:
     rewards: np.ndarray
     """[T] reward of each action."""
     terminated: bool
-    """Whether the episode ended by itself; if not, a limit cut it, and its return continues behind it."""
+    """Whether the episode ended by itself; if not, a limit cut it, and its return continues after it."""
     behavior_logp: np.ndarray | None = None
     """[T] log-prob of each action under the policy that took it; None if it is not known."""
     legal: np.ndarray | None = None

@@ -13,7 +13,7 @@ from grouprl.records.examples import Example, Prompt
 class RolloutRequest:
     """A prompt to be completed; data parts change it with `dataclasses.replace`.
 
-    The seed of a completion follows from (run, `ordinal`, number of the completion), and on nothing else.
+    The seed of a completion follows from (run, `ordinal`, number of the completion), and from nothing else.
     """
 
     ordinal: int

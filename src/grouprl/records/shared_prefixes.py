@@ -2,7 +2,7 @@
 once.
 
 Rows are laid out as a tree. A prompt that several completions share is the commonest case; completions that begin
-alike, branches of one episode and prompts behind one instruction are others.
+alike, branches of one episode and prompts after one instruction are others.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from grouprl.records.examples import Chat
 
 MOST = 16
-"""Settings that are told at most, the most frequent ones."""
+"""Largest number of settings that are reported, the most frequent ones."""
 LONGEST = 32
-"""Characters of a value."""
+"""Largest number of characters of a value."""
 
 
 def template_shares(prompts: Sequence[object]) -> dict[str, float]:

@@ -21,7 +21,7 @@ class LastUnlock:
         return self._entries()
 
     def after(self, seen: np.ndarray, paid: float) -> dict[str, np.ndarray]:
-        """Return the entries of the observation after an action that was paid so much."""
+        """Return the entries of the observation after an action with this reward."""
         if paid > self.above:
             self._from, self._to = self._now, seen
         self._now = seen

@@ -1,7 +1,7 @@
-"""Runtimes behind a command-line program, the common part of them; and other machines over ssh.
+"""The common part of runtimes that a command-line program drives, and other machines over ssh.
 
 The programs are driven by their command lines and not by a library: docker's own library reaches no podman and no ssh,
-and its exec has neither a deadline nor a limit for the output, which is most of what this module is.
+and its exec has neither a deadline nor a limit for the output, which are most of what this module adds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from grouprl.runtimes.runtime import OUTPUT_KB
 FOLDER = "/work"
 """The working folder in a container."""
 NOBODY, KEEPER = "65534:65534", "65533:65533"
-"""Who commands run as, and who the container's first process runs as, so that no command can end it."""
+"""Users that commands run as, and that the first process runs as, which no command can thus end."""
 SCRATCH_MB = 64
 """Size of /tmp where the image's own files are read-only, in MiB."""
 

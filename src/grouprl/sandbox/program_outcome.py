@@ -69,9 +69,9 @@ class Limits(pydantic.BaseModel):
     memory_mb: int = Field(256, ge=64, le=1 << 20)
     """Address space of each process, in MiB; Python itself takes about 30 MiB."""
     disk_mb: int = Field(16, ge=1, le=1 << 14)
-    """Most MiB of a single file, and of all files together."""
+    """Largest size of a single file, and of all files together, in MiB."""
     output_kb: int = Field(64, ge=1, le=1 << 14)
-    """Most KiB of standard output, and separately of standard error."""
+    """Largest size of standard output, and separately of standard error, in KiB."""
     processes: int = Field(16, ge=1, le=4096)
     """Largest number of processes and threads at a time."""
 

@@ -28,7 +28,7 @@ class Retention:
     cost: int = 256 * 2**20
     """Approximate total size of retained things, in bytes."""
     keys: int = 4096
-    """Most API keys with retained things."""
+    """Largest number of API keys with retained things."""
 
 
 @dataclass

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 UnknownParameters = Literal["refuse", "ignore"]
-"""What becomes of parameters that cannot be applied, and of unknown names of models."""
+"""Treatment of parameters that cannot be applied, and of unknown names of models."""
 SWITCH = "enable_thinking"
 """The variable by which chat templates switch thinking."""
 RAW = {"raw": True}
-"""Stands for the template's variables in rows of completions of plain texts, which no conversation continues."""
+"""Placeholder for the template's variables in rows of completions of plain texts, which no conversation continues."""
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
 """Largest number of characters of a prompt per position of the model; longer prompts are not even encoded."""

@@ -65,7 +65,7 @@ def push_folder(hub: HfApi, folder: Path, repo: str, message: str, *, private: b
 
 
 def _remove(hub: HfApi, repo: str) -> None:
-    """Remove an empty repository of ours; the failure before it is the one to be told."""
+    """Remove an empty repository of ours; the failure before it is the one to report."""
     try:
         hub.delete_repo(repo, missing_ok=True)
     except Exception:  # the hub may be gone altogether
@@ -85,7 +85,7 @@ def _in_words(hub: HfApi, repo: str, folder: Path) -> Iterator[None]:
 
 
 def _reason(hub: HfApi, error: BaseException) -> str:
-    """Return what failed: what was answered to the last request, if there was an answer."""
+    """Return the reason for a failure: the answer to the last request, if there was one."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 

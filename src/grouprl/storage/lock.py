@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.storage.run_folder import RunFolder, in_words
 
 TRIES, PAUSE = 5, 0.05
-"""How often the lock is tried, and the seconds between: who asks whether a run is active holds it for an instant."""
+"""Tries for the lock, and seconds between them: a process that asks whether a run is active holds it briefly."""
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 

@@ -28,7 +28,7 @@ SHIPPED = PACKAGE / "listings"
 def from_sources(
     name: str, rooms: Sequence[str], compute: Callable[[], Sequence[JsonObject]], *, keep: bool = True
 ) -> list[JsonObject]:
-    """Return the result of `compute` for the present sources in `rooms` of this package.
+    """Return the result of `compute` for the present sources in the folders `rooms` of this package.
 
     It is read from the built package or the user's cache if that was made from the same sources. Otherwise it is
     computed, and kept unless `keep` is False (because installed plugins add to it).
@@ -50,7 +50,7 @@ def from_sources(
 
 @cache
 def hash_of_sources(rooms: tuple[str, ...]) -> str:
-    """Return a hash of the names and contents of all source files in these rooms."""
+    """Return a hash of the names and contents of all source files in these folders."""
     found = hashlib.sha256()
     for path in sorted(path for room in rooms for kind in SOURCES for path in (PACKAGE / room).rglob(kind)):
         found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -136,7 +136,7 @@ def check_value_learner(model: ValueLearner[PolicyInputs], inputs: PolicyInputs)
 
 
 def _check_exploring(model: ValueLearner[PolicyInputs], inputs: PolicyInputs) -> None:
-    """Hold the share of random actions to the rules: it is in the state, and moves chances, not values."""
+    """Check the share of random actions: it is in the state, and changes probabilities, not values."""
     before, entropies = model.evaluate(inputs, VALUES), []
     for share in (0.1, 1.0):
         model.explore(share)

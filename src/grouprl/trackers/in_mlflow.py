@@ -16,7 +16,7 @@ TAG = "grouprl.id"
 AT_ONCE = 100
 """Settings that one call may send, by MLflow's own limit."""
 LONGEST = 500
-"""Characters of a setting, which older servers take."""
+"""Largest number of characters of a setting that older servers accept."""
 
 
 class MLflow:

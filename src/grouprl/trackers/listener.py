@@ -29,7 +29,7 @@ class TrackerListener(RunListener):
     """Sends a run's records to one tracker from a thread of its own.
 
     A tracker that is slow, unreachable or broken never stops the run: its first failure is reported, and what it lacks
-    is sent again later. At the end it is said how many records it did not get.
+    is sent again later. At the end the user is told how many records it did not get.
     """
 
     def __init__(self, chosen: ChosenTracker, say: Callable[[str], None]) -> None:

@@ -16,14 +16,14 @@ from grouprl.trackers.tracker import Outcome, TrackedRecord, TrackedRun
 
 FILES = "events.out.tfevents.*"
 HEADER = struct.Struct("<QI")
-"""Of each record of an event file: its length, and a checksum of that; another checksum of four bytes follows it."""
+"""Header of each record of a file: its length, and a checksum of that; a further checksum of four bytes follows."""
 
 
 class TensorBoard:
     """Writes scalars below `trackers/tensorboard`; each process adds a file, and TensorBoard shows them as one run.
 
     A record is one event, on disk when `log` returns: tensorboardX's SummaryWriter queues each scalar as an event of
-    its own behind a thread, so that a process killed in between leaves a part of a record, which looks like the whole.
+    its own for a thread, so that a process killed in between leaves a part of a record, which looks like the whole.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -84,7 +84,7 @@ def _identity(folder: Path) -> str:
 
 
 def tracked_record(line: Mapping[str, object]) -> TrackedRecord | None:
-    """Return a line of metrics.jsonl as a record; None if it is of no phase and step."""
+    """Return a line of metrics.jsonl as a record; None if it states no phase and step."""
     phase, step = line.get("phase"), line.get("step")
     if not isinstance(phase, str) or not isinstance(step, int):
         return None

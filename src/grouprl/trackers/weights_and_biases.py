@@ -17,7 +17,7 @@ INIT_TIMEOUT = 30.0
 """Seconds for a server's first answer: W&B's own 90 would hold the end of a run up longer than the run waits."""
 BLOCK, FILE_HEADER = 32768, 7
 HEADER = struct.Struct("<IHB")
-"""Of each chunk: a checksum, its length, and its kind."""
+"""Header of each chunk: a checksum, its length, and its kind."""
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 

@@ -30,7 +30,7 @@ from grouprl.tasks import Task
 from grouprl.training.saved_model import check_final_model
 
 ROOM = 2.5
-"""How often a model must fit into the free memory to be compared: here, and in a process of `transformers`."""
+"""Number of times that a model must fit into the free memory to be compared: here, and in `transformers`."""
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,9 @@ def begin_guide(run: ResolvedRun, policy: Policy, path: Path) -> Scorer:
     """Return what `model.reference` names as the reference, and write its weights to `path`, which the run keeps.
 
     Of several models it is the average of their weights by their shares, a soup (SALSA); `initial` among them is the
-    policy itself. Averaged in float64, so that a soup of equal weights has those. One model of other layers than those
-    that are trained, such as a larger teacher, is a reference of its own. On several ranks it is in parts, as the
-    policy is.
+    policy itself. The average is computed in float64, so that a soup of equal weights has exactly these. One model of
+    other layers than those that are trained, such as a larger teacher, is a reference of its own. On several ranks it
+    is in parts, as the policy is.
 
     Raises:
         InputError: the policy is not a language model, or a model has another tokenizer, or other layers and is to be

@@ -23,7 +23,7 @@ SAID: dict[int, str] = {
     signal.SIGHUP: "The terminal is closed: stopping after this step; a checkpoint will be written.",
 }
 OVER = b"\0"
-"""Said to the thread that announces signals when there is nothing more to announce; no signal has this number."""
+"""Tells the thread that announces signals that no more will come; no signal has this number."""
 
 
 class Stopped(Exception):

@@ -21,7 +21,7 @@ KEPT_POSITIONS = 2**22
 dropped first."""
 
 NATS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""By how much the log-prob of a token may differ between two ways to compute it, by the type of the weights."""
+"""Nats by which the log-prob of a token may differ between two ways to compute it, by the type of the weights."""
 
 
 class KnownRows:

@@ -69,8 +69,8 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
 
 
 def near(model: RewardModel) -> float:
-    """Return by how much two scores of a model may differ, relative to the largest one: ranks that compute products in
-    bfloat16 do so for good.
+    """Return by how much two scores of a model may differ, relative to the largest one; products in bfloat16 allow more
+    than the type of the weights.
     """
     return HALF_NEAR if model.precision == "mixed" else NEAR.get(model.dtype, HALF_NEAR)
 

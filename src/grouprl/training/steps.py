@@ -26,8 +26,8 @@ from grouprl.protocols import PassHelpers, PolicyInputs, Trainable, distributed,
 from grouprl.training.measures.step_record import ROW, StepRecord, numbered
 
 Owners: TypeAlias = Sequence[list[nn.Parameter]]
-"""The trainable parameters of a model by owner (`Trainable.owners`). To look them up takes longer than a small layer,
-so whoever takes many steps does it once."""
+"""The trainable parameters of a model by owner (`Trainable.owners`). Looking them up takes longer than a small layer,
+so callers that take many steps do it once."""
 
 
 class OutputLoss(ABC):
@@ -122,7 +122,7 @@ def inputs_of(batch: Batch) -> PolicyInputs:
 
 
 _KINDS: set[type] = set()
-"""Classes that were seen to be inputs: to look up the members of a protocol takes longer than a small step."""
+"""Classes that were seen to be inputs: looking up the members of a protocol takes longer than a small step."""
 
 
 def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
@@ -216,9 +216,9 @@ def _coupled(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float
 
 
 def sloping(x: Tensor) -> Tensor:
-    """Return which rows [B] of a loss's derivatives [B,…] have one beyond rounding, beside the largest of the step.
+    """Return which rows [B] of a loss's derivatives [B,…] have one beyond rounding of the step's largest.
 
-    Where a row's terms cancel, the last bits, which hang on the order of sums, decide whether they are exactly 0.
+    Where a row's terms cancel, the last bits, which depend on the order of sums, decide whether they are exactly 0.
     """
     size_b = x.abs().reshape(len(x), -1).amax(1)
     return size_b > OF_TOKENS * torch.finfo(x.dtype).eps * size_b.max()

@@ -33,7 +33,7 @@ SHOWN = 4
 
 @contextmanager
 def phase(session: Session, name: str, total: int, done: int = 0) -> Iterator[None]:
-    """Announce the begin of a phase of `total` steps, `done` of them made, and its end, also after an error."""
+    """Announce the beginning of a phase of `total` steps, `done` of them made, and its end, also after an error."""
     session.announcer.tell(PhaseBegan(name, total, done))
     try:
         yield

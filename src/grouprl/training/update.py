@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
     """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few.
 
-    Where their number does not divide, the first sets have one group more.
+    If their number does not divide evenly, the first sets have one group more.
     """
     groups = torch.unique(group_b).numpy()
     order = np.random.default_rng(seed).permutation(groups)

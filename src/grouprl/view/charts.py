@@ -14,7 +14,7 @@ NARROW, WIDE = (360, 180), (1120, 300)
 """Width and height of a chart in SVG units, for small and wide charts."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
 SHORT = 5
-"""Characters of a name of the x axis that stand beside its ticks."""
+"""Largest number of characters of a name of the x axis that stands beside its ticks."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ BREAKS = (
 """Findings that explain others: what is broken before anything can be learned, steps that destroy the policy, and texts
 in loops, which grow, are cut off and are all alike."""
 STRIDE = "large_update"
-"""The finding that explains a collapse where nothing else began before it; later it may be the collapse that moves."""
+"""The finding that explains a collapse if nothing else began before it; later, the collapse may cause it."""
 OUTCOMES = ("no_gain", "collapse")
 """Findings that others explain."""
 SHOWN = 3

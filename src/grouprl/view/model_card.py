@@ -111,7 +111,7 @@ def _data(config: Config, run: RunData, step: int | None) -> str:
 
 
 def _repeat(config: Config, summary: JsonObject) -> str:
-    """Return the settings that decide what is learned; those of places, programs and trackers stay at home."""
+    """Return the settings that decide what is learned; those of places, programs and trackers are left out."""
     versions = ", ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
     known = config.model_dump(mode="json")
     shown = yaml.safe_dump({key: _without_folders(known[key]) for key in SHOWN}, sort_keys=False, allow_unicode=True)

@@ -19,7 +19,7 @@ from grouprl.records.episode_records import UNDER_WAY
 from grouprl.storage.run_folder import runs_meant
 
 MOST_NAMED = 10_000
-"""Most lacking steps that are named one by one."""
+"""Largest number of lacking steps that are named one by one."""
 STORED = ("demonstration", "replay", "reference")
 """Sources of rows that were not sampled for the step."""
 DIGITS = 18

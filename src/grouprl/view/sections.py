@@ -35,7 +35,7 @@ from grouprl.view.tokens import all_pairs, rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
 COMPLETIONS, COMPLETION_LENGTH = 16, 1500
-"""Largest number of rows of the before/after table, and most characters of a completion in it."""
+"""Largest numbers of rows of the before/after table, and of characters of a completion in it."""
 FURTHER = 30
 """Largest number of charts among the further metrics."""
 OF_SCORES = (

@@ -1,4 +1,4 @@
-"""The rows of a stored step, with what findings are about."""
+"""The rows of a stored step, with the properties that findings are about."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Witness:
 
 
 def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[Witness]:
-    """Return the completions or episodes of a stored step with what findings are about.
+    """Return the completions or episodes of a stored step with the properties that findings are about.
 
     `moves` says how far a judge's scores of rows of this step have moved.
     """

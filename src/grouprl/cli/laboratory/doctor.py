@@ -38,7 +38,7 @@ def doctor_command(
     """Diagnose a run: what was found, the most likely cause first, with numbers and the rows that show it.
 
     A run that still trains, or was killed, is examined by the records it has
-    so far. What each finding means stands in docs/codes.md.
+    so far. docs/codes.md explains each finding.
 
     [bold]Examples[/]
     grouprl doctor runs/addition-grpo-s0

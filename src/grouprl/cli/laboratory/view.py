@@ -54,7 +54,7 @@ def view_command(
     probability or entropy; findings lead to the rows that show them. Runs that
     still train are followed. Folders are only read, nothing is fetched from
     elsewhere, and every address of the page can be passed on. /api lists the
-    questions that programs can ask; docs/view.md tells them.
+    requests that programs can make; docs/view.md explains them.
 
     [bold]Examples[/]
     grouprl view                                   every run in runs/

@@ -1,1 +1,1 @@
-"""Commands that hold rewards and reward models against completions whose worth is known."""
+"""Commands that test rewards and reward models on completions whose quality is known."""

@@ -67,9 +67,9 @@ def rewardbench_command(
 
     Version 1 has a chosen and a rejected text per prompt, version 2 one right
     completion among four, and questions with several right ones (subset Ties).
-    Accuracy is told by subset, with 95 % intervals, and summed up by the
-    benchmark's own rules. Besides: calibration, and whether the scores prefer
-    longer or more formatted texts more often than the labels do.
+    Accuracy is reported by subset, with 95 % intervals, and summed up by the
+    benchmark's own rules. Also reported: calibration, and whether the scores
+    prefer longer or more formatted texts more often than the labels do.
 
     [bold]Examples[/]
     grouprl rewardbench runs/rm reward-bench-2.jsonl

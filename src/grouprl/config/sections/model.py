@@ -28,7 +28,7 @@ class Tiny(Section):
     layers: WrittenCount = 3
     """Transformer layers."""
     heads: WrittenCount = 4
-    """Attention heads; they divide `hidden`."""
+    """Attention heads; their number divides `hidden`."""
     kv_heads: WrittenCount | None = None
     """Heads of keys and values; none: as many as `heads`."""
     intermediate: WrittenCount = 176
@@ -54,7 +54,7 @@ class Users(Section):
     """The layers of a reward model whose score depends on its user (method `vpl`)."""
 
     latent: WrittenCount = 512
-    """Numbers of a user's vector."""
+    """Length of a user's vector."""
     hidden: WrittenCount = 512
     """Width of hidden layers."""
     noise: WrittenNonNegative = 1.0
@@ -85,8 +85,8 @@ class Model(Section):
     float32."""
     precision: Literal["auto", "float32", "onednn", "mixed"] = "float32"
     """The precision of products. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
-    and losses stay float32. `onednn`: in float32 by oneDNN, on some CPUs twice as fast, with other last bits. Both are
-    the lean engine's. `auto`: mixed, else onednn, where a probe finds that at least 1.25 times as fast; the run then
+    and losses stay float32. `onednn`: in float32 by oneDNN, on some CPUs twice as fast, with other last bits. Both need
+    the lean engine. `auto`: mixed, else onednn, where a probe finds that at least 1.25 times as fast; the run then
     keeps it. `float32`: in the type of the weights."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
     """The code that runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it
@@ -106,7 +106,7 @@ class Model(Section):
     as a run begins; prompts are then not shared. The numbers are the same but for the last bits. Refused where the lean
     engine runs the model, whose operations are fused already, and where torch cannot compile it."""
     tensor_parallel: WrittenCount = 1
-    """Over how many of the processes of `grouprl launch` or torchrun each matrix is cut, by the plan that transformers
+    """Number of processes of `grouprl launch` or torchrun over which each matrix is cut, by the plan that transformers
     has for the model; the others share rows, as without it. Changes no result."""
     context_parallel: WrittenCount = 1
     """How many of the processes of `grouprl launch` or torchrun share each row in training: each has a slice of its
@@ -122,15 +122,15 @@ class Model(Section):
     """Values of the chat template's variables, such as {enable_thinking: false}: for training, evaluation, serving and
     every engine alike, and for the exported model. A conversation that sets one itself has its own value."""
     reference: WrittenName | dict[WrittenName, WrittenPositive] = "auto"
-    """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`:
-    that, read or not; `none`; the folder of a model with the same tokenizer, such as a larger teacher; or several
-    folders of models of the same architecture with shares that add up to 1, whose weights are averaged: {initial:
-    0.5, runs/other/model: 0.5}."""
+    """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`: the
+    same, even if the method reads none; `none`; the folder of a model with the same tokenizer, such as a larger
+    teacher; or several folders of models of the same architecture with shares that add up to 1, whose weights are
+    averaged: {initial: 0.5, runs/other/model: 0.5}."""
 
     @pydantic.field_validator("reference")
     @classmethod
     def _shares_add_up(cls, value: str | dict[str, float]) -> str | dict[str, float]:
-        """Refuse an average of models whose shares are not those of one model, or of none."""
+        """Refuse an average whose shares do not add up to 1, or that names `auto` or `none`."""
         if isinstance(value, dict) and ({"auto", "none"} & value.keys() or abs(sum(value.values()) - 1) > 1e-6):
             raise ValueError(
                 f"{value} is not an average of models: shares add up to 1, and belong to folders or to `initial`"

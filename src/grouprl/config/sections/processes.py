@@ -103,7 +103,7 @@ class Run(Section):
     which takes a further pass per row: for small models. Both change nothing else."""
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
-    for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
+    for machines whose free memory cannot be read correctly, or where the estimate is known to be too high."""
     check_model: bool = True
     """Whether the final model is loaded in a fresh process, by `transformers` alone, and has to answer there as the
     policy does. It takes some seconds, and the memory of the model once more."""

@@ -38,21 +38,21 @@ class Judge(Section):
     key_env: str = "OPENAI_API_KEY"
     """Environment variable with the API key; one that is not set: no key is sent."""
     tokens: WrittenCount = 2048
-    """Tokens of a reply at most."""
+    """Largest number of tokens of a reply."""
     temperature: WrittenNonNegative = 0.0
-    """At which the judge samples."""
+    """Temperature at which the judge samples."""
     json_schema: bool = False
     """Whether the endpoint is asked to hold the reply to its JSON schema (`response_format`)."""
     timeout: WrittenPositive = 60.0
     """Seconds of one request."""
     tries: WrittenCount = 3
-    """Requests per group at most, where the endpoint does not answer or its reply cannot be used."""
+    """Largest number of requests per group, if the endpoint does not answer or its reply cannot be used."""
     at_once: WrittenCount = 4
     """Groups that are judged at the same time."""
     characters: WrittenCount = 20_000
     """Characters of a trajectory; a longer one is shown without its middle."""
     seed: Seed = 0
-    """Of the order in which trajectories are shown, and of the judge's sampling."""
+    """Seed of the order in which trajectories are shown, and of the judge's sampling."""
     compare: bool | Literal["tournament"] = False
     """Whether two completions are compared at a time, and a completion's reward is how often it is preferred in its
     group; methods with `by: judge` read the comparisons themselves. tournament: not all pairs are compared, but those
@@ -62,10 +62,10 @@ class Judge(Section):
     both_orders: bool = True
     """Whether each pair is shown in both orders, with `compare`: a judge may prefer what it reads first."""
     probe: WrittenWhole = 4
-    """Groups of the tenth step that the judge is asked about again, twice at once and then every ten steps, so that it
-    shows if its scores drift (`judge_drift`); the rewards stay as they are. 0: none."""
+    """Groups of the tenth step that the judge is asked about again, twice at once and then every ten steps, which shows
+    whether its scores drift (`judge_drift`); the rewards stay as they are. 0: none."""
     per_minute: WrittenCount | None = None
-    """Requests in a minute at most; null: no limit."""
+    """Largest number of requests per minute; null: no limit."""
     cache: bool | WrittenName = True
     """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
     paid before; false: the judge is asked again; a folder: they are kept there, for other runs and evaluations, too."""
@@ -93,13 +93,13 @@ class ScoringModels(Section):
     separator: str = "\n"
     """What ends a step, with `steps`."""
     after: WrittenName | None = None
-    """What ends a thought, such as `</think>`: the model scores what stands behind the last one alone (RLMT)."""
+    """What ends a thought, such as `</think>`: the model scores only what follows the last one (RLMT)."""
     strict: bool = False
     """With `after`: a completion without it is scored as an empty answer, not as a whole."""
     weights: dict[str, Float] | None = None
     """For a model of several attributes: the weight of each in the reward, by name; null: their mean."""
     device: str = "auto"
-    """Where the models are, such as `cpu` or `cuda:1`, whatever `model.device` is; `auto`: a GPU where torch sees one,
+    """Device of the models, such as `cpu` or `cuda:1`, whatever `model.device` is; `auto`: a GPU where torch sees one,
     else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of their weights; `auto`: bfloat16 on a GPU that has it, else float32."""
@@ -128,7 +128,7 @@ class Reward(Section):
     """A trained reward model whose score is the reward: the folder of its run or of a model, a list of them, or a
     mapping with these keys."""
     gold: str | JsonObject | None = None
-    """A reward that is measured and not paid, beside a judge or a reward model, which may err: `task` for the task's
+    """A reward that is measured but not paid, beside a judge or a reward model, which may err: `task` for the task's
     own, or a function as above. It is logged as the component `gold`, and says which completions are right."""
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
@@ -141,22 +141,22 @@ class Reward(Section):
     max_failed_fraction: WrittenShare = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run. Prompts whose environment hung, ended its process or failed on every episode are set aside and do not count,
-    unless this is 0; most of the last 64 prompts failing so stop the run."""
+    unless this is 0; the run stops if most of the last 64 prompts fail in this way."""
     workers: Workers | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
     timeout: WrittenPositive = 10.0
-    """Seconds per completion, in workers; a reward that takes the whole batch in one call has the sum."""
+    """Seconds per completion, in workers; a reward that takes the whole batch in one call has the sum of these."""
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
     """Whether the reward is tested on its known correct and known wrong completions before the run, and one of yours on
-    a few completions of the first prompts: it is refused where it fails on all of them."""
+    a few completions of the first prompts: it is refused if it fails on all of them."""
 
     @property
     def replaced(self) -> str:
-        """The key that names another reward than the task's own; '' where there is none."""
+        """The key that names another reward than the task's own; '' if there is none."""
         given = {"function": self.function, "judge": self.judge, "model": self.model}
         return next((key for key, value in given.items() if value is not None), "")
 

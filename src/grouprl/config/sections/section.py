@@ -28,7 +28,7 @@ WrittenCount = Annotated[Int, Field(ge=1, le=10**9)]
 WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
 Workers = Annotated[Int, Field(ge=0, le=1024)]
-"""Processes; more would only crowd a machine out."""
+"""Number of processes; more than the largest would only overload a machine."""
 WrittenName = Annotated[str, Field(min_length=1)]
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]

@@ -46,7 +46,7 @@ class Servers(Section):
     start_timeout: WrittenPositive = 900.0
     """Seconds within which a server of its own is up, or a running one answers."""
     tries: WrittenCount = 3
-    """Times that a request is sent at most, always with the same seed."""
+    """Largest number of times that a request is sent, always with the same seed."""
     restarts: WrittenWhole = 3
     """Times that a server of its own is replaced before the run ends."""
 
@@ -110,8 +110,8 @@ class Vllm(Servers):
     """The way in which LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder,
     each version under a name of its own (vLLM's dynamic LoRA); unfinished completions are then finished with theirs."""
     in_flight: Literal["continue", "finish"] = "continue"
-    """The fate of unfinished completions when new weights come (`run.async_steps`): they continue with them, what was
-    read computed anew, each token with its version; or they are finished first."""
+    """The fate of unfinished completions when new weights come (`run.async_steps`): they continue with the new weights
+    (their tokens so far are read anew, and each token keeps its version), or they are finished first."""
 
     @property
     def shares_gpu(self) -> bool:
@@ -148,7 +148,7 @@ class Sglang(Servers):
     /opt/sglang/bin/sglang; in several words where it needs words before `serve`."""
     weights: Literal["auto", "shared_memory", "disk"] = "auto"
     """The way in which new weights reach a server: through memory of this machine, or from a folder that it reads
-    again. `auto`: own servers through memory, running ones so where they were started for it."""
+    again. `auto`: own servers through memory, running ones too if they were started for it."""
     key_env: str = "SGLANG_API_KEY"
     """Environment variable that holds the key of servers that want one (`sglang serve --api-key`)."""
 

@@ -29,8 +29,8 @@ class BatchPlan(Section):
     group_size: WrittenCount = 16
     """Completions per prompt."""
     minibatches: WrittenCount = 1
-    """Optimiser steps that share one pass over a rollout; groups are kept whole, and where they do not divide some
-    steps have one more, each with denominators of its own rows."""
+    """Optimiser steps that share one pass over a rollout; groups are kept whole, and if their number does not divide
+    evenly, some steps have one more, each with denominators of its own rows."""
     epochs: WrittenCount = 1
     """Passes over each rollout."""
     tokens_per_microbatch: WrittenCount = 16384
@@ -41,7 +41,7 @@ class Data(Section):
     """The choice among the task's training prompts."""
 
     prompts: WrittenCount | None = None
-    """Use only this many training prompts, the first; None: all. Curricula that come back to prompts need an end."""
+    """Number of training prompts to use, from the first on; None: all. Curricula that return to prompts need one."""
 
 
 class Sampling(Section):
@@ -50,7 +50,7 @@ class Sampling(Section):
     temperature: WrittenPositive = 1.0
     """Logits are divided by it, in sampling and in every log-prob."""
     max_new_tokens: WrittenCount | None = None
-    """None: the task's own budget."""
+    """Largest number of tokens of a completion, or of a turn; None: the task's own budget."""
     top_p: Annotated[Float, Field(gt=0, le=1)] = 1.0
     """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
@@ -61,7 +61,7 @@ class Sampling(Section):
     """If the chat template rewrites earlier turns, for each episode: count the episode as failed, keep what was
     written, or continue in a new row with the rewritten history as its prompt."""
     tool_calls: str = "auto"
-    """The syntax of tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
+    """The syntax of tool calls: auto (that of the model's chat template), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
     engine: str = "local"
     """The sampler: `local`, the decoder of this process; `vllm`, servers of vLLM; `sglang`, servers of SGLang; a name
@@ -97,7 +97,7 @@ class Optim(Section):
     warmup_steps: WrittenWhole = 0
     """Steps over which the learning rate rises linearly from 0."""
     betas: tuple[WrittenShare, WrittenShare] = (0.9, 0.95)
-    """Of optimisers that have betas."""
+    """The betas of optimisers that have them."""
     weight_decay: WrittenNonNegative = 0.0
     """Decoupled weight decay, of optimisers that have it."""
     grad_clip: WrittenNonNegative = 1.0
@@ -129,4 +129,4 @@ class Eval(Section):
     best: str = ""
     """The measure by which the best checkpoint is kept besides the newest: a name of `metrics`, or `pass@1`, `reward` …
     as in `eval/NAME` of the record; the largest mean is the best, over those of the first held-out prompts that have a
-    value. Empty: none is."""
+    value. Empty: none."""

@@ -12,7 +12,7 @@ from grouprl.tasks.table import Table
 TIES = "ties"
 """The subset of RewardBench 2 whose rows have several right completions."""
 KINDS = ("ref", "tied")
-"""What the id of a row of `ties` begins with: one right completion, or several."""
+"""Beginnings of the ids of rows of `ties`: one right completion, or several."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def bench_rows(table: Table) -> Iterator[BenchRow]:
     `ties` may have several chosen ones and the id "ref:7" or "tied:7").
 
     Raises:
-        InputError: a row that is not in this format, by its name.
+        InputError: a row, which the message names, is not in this format.
     """
     for position, row in enumerate(table.rows):
         yield _row(row, table.label(position))
@@ -77,7 +77,7 @@ def tie_of(row: BenchRow) -> tuple[str, str]:
     """Return ("ref" or "tied", the number of the question) of a row of the subset Ties, which its id holds.
 
     Raises:
-        InputError: another id.
+        InputError: the id has another form.
     """
     kind, _, number = row.id.partition(":")
     if kind not in KINDS or not number:

@@ -77,7 +77,7 @@ def bench_scores(rows: Sequence[BenchRow], scores: Sequence[Sequence[float]]) ->
 def best_of(score_n: Floats, right: int, *, strict: bool) -> float:
     """Return the share of right completions among those with the highest score.
 
-    `strict` is the rule of RewardBench 1, in which a tie of a pair is wrong.
+    `strict` is the rule of RewardBench 1, in which a tie of a pair counts as wrong.
     """
     top_n = score_n == score_n.max()
     if strict and top_n.sum() > 1:
@@ -127,7 +127,7 @@ def _mean(values: Sequence[float] | NDArray[np.bool_]) -> float:
 
 
 def _sections(value: Mapping[str, float], rows: Mapping[str, int]) -> dict[str, float]:
-    """Return the sections of which there are subsets: means by rows, `MATH` counting as all code together."""
+    """Return the sections of which a subset is present: means by rows, `MATH` counting as all code together."""
     found = {}
     for section, names in SECTIONS.items():
         weight = {name: rows[name] for name in names if name in value}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CanaryReport:
     """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the
-    canary, which are none where only weights are compared.
+    canary, which are missing if only weights are compared.
 
     The checksum covers the tensors in its model, not the data it read; the log-probs come from the decoder that
     samples completions.

@@ -17,7 +17,7 @@ MOST = 100_000
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator; numbers are bytes, bytes/s one way, and dense bfloat16 FLOP/s, as its `source` has them."""
+    """One accelerator; numbers are bytes, bytes/s one way, and dense bfloat16 FLOP/s, as its `source` gives them."""
 
     name: str
     memory: float

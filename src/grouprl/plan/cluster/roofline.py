@@ -174,7 +174,8 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     """Return the time of the optimiser steps on `ranks` accelerators, each copy of the weights spread over `shard`.
 
     Weights and moments are float32, gathered in bfloat16 for each pass, gradients summed in float32 (as FSDP2 with
-    mixed precision does); activations are recomputed. None if they do not fit, or not so many share rows.
+    mixed precision does); activations are recomputed. None if they do not fit, or if `ranks` is not a multiple of the
+    learners that share a row.
     """
     if ranks % work.context:
         return None

@@ -104,7 +104,7 @@ def decided(said: Sequence[Judgement]) -> list[float]:
 
 
 def of_turned(judged: Judgement) -> Judgement:
-    """Return what is said of a pair, as it is said of the same pair turned round."""
+    """Return the judgement of a pair as that of the same pair in the other order."""
     return judged if judged is None or isinstance(judged, FailedComparison) else 1 - judged
 
 
@@ -122,7 +122,7 @@ def comparing(reward: object) -> ComparingReward | None:
 
 
 def verdict_of(said: Sequence[Judgement]) -> Verdict:
-    """Return the verdict on a row of which its comparisons say so: their mean chance, or why there is none."""
+    """Return the verdict on a row from the judgements on it: their mean chance, or why there is none."""
     if chances := decided(said):
         return Verdict("ok", sum(chances) / len(chances), {}, False, graded=True)
     for each in said:

@@ -92,7 +92,7 @@ class JudgeClient:
     def tried(self, attempt: Callable[[str], T]) -> T:
         """Return what `attempt` returns; while a retry may help, call it again with what was wrong with the last reply.
 
-        After a try without a reply that is "": the request stays as it was, and so does what it is worth.
+        After a try without a reply, this text is "": the request stays as it was, and so does the worth of its reply.
 
         Raises:
             NoAnswer: the failure of the last try.
@@ -117,7 +117,7 @@ class JudgeClient:
     ) -> tuple[float, ...]:
         """Return the scores that are kept for a request, or those of `attempt` (see `tried`), which are then kept.
 
-        Equal requests wait for each other, so that one alone is asked. `counts` are the numbers of scores that a kept
+        Equal requests wait for each other, so that only one is sent. `counts` are the numbers of scores that a kept
         answer may have.
 
         Raises:

@@ -23,7 +23,7 @@ COSTS = {
     "prompt_tokens": "judge_prompt_tokens",
     "completion_tokens": "judge_reply_tokens",
 }
-"""Counts of a judge's client, and the metrics that tell them."""
+"""Counts of a judge's client, and the metrics that report them."""
 USAGE = ("prompt_tokens", "completion_tokens")
 """The counts of tokens that an OpenAI-compatible endpoint sends as `usage` of an answer."""
 
@@ -41,7 +41,7 @@ class Pace:
         self._next, self._lock = 0.0, Lock()
 
     def wait(self) -> None:
-        """Return when the next request may be sent.
+        """Return once the next request may be sent.
 
         Raises:
             RunError: the shared file cannot be locked or written.
@@ -59,7 +59,7 @@ class Pace:
         return mine
 
     def _shared_turn(self, file: Path) -> float:
-        """Return when this request may be sent, and keep in the file when the next one may.
+        """Return the time at which this request may be sent, and keep that of the next one in the file.
 
         Times are those of the machine's clock, which all its processes read alike.
         """
@@ -101,7 +101,7 @@ def told_tokens(answer: object) -> dict[str, float]:
 
 
 def cost_metrics(counts: Mapping[str, float]) -> dict[str, float]:
-    """Return the counts of a client as metrics; {} if nothing was asked. Tokens are told if the endpoint tells them."""
+    """Return a client's counts as metrics, those of tokens if the endpoint reports them; {} if nothing was asked."""
     if not counts:
         return {}
     always = {"requests": 0.0, "kept": 0.0, **counts}

@@ -1,4 +1,4 @@
-"""A reward that is paid beside one that is only measured, so that what was learned can be held against the truth."""
+"""A reward that is paid beside one that is only measured, so that what was learned can be compared with the truth."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MeasuredReward(VerdictReward):
 
 
 def paid_reward(reward: object) -> object:
-    """Return the reward that is paid: of a measured one the one beside it, else the reward itself."""
+    """Return the reward that is paid: the `paid` one of a `MeasuredReward`, else the reward itself."""
     return reward.paid if isinstance(reward, MeasuredReward) else reward
 
 

@@ -37,7 +37,7 @@ class PairJudge(ComparingReward):
     """A judge that says which of two completions is better, by a model behind an OpenAI-compatible endpoint.
 
     The chance that the first is preferred is the mean of the replies in each order, averaged over the orders, so that a
-    judge who always takes what it reads first says ½. "unsure" and requests without a usable reply are not replies; a
+    judge that always takes what it reads first says ½. "unsure" and requests without a usable reply are not replies; a
     pair that has none in one of the orders has no verdict, and has failed if a request did.
 
     Args:

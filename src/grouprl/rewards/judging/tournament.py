@@ -26,7 +26,7 @@ def standings(groups: Sequence[Sequence[int]], ask: Ask) -> dict[int, Verdict]:
     """Return the verdict of each row: 1 for the best of its group, 0 for the worst, ½ for others.
 
     Groups play at the same time, round by round. Where the best row is not preferred to the worst, all have ½. A judge
-    who abstained on all matches of a group leaves it without rewards, and a comparison that failed fails the group.
+    that abstained on all matches of a group leaves it without rewards, and a comparison that failed fails the group.
     """
     plays = [_standing(rows) for rows in groups]
     found: dict[int, Verdict] = {}

@@ -10,7 +10,7 @@ import re
 from grouprl.rewards.math.math_units import UNITS
 
 SEEN = 60
-"""Number of characters before and behind a number that are looked at."""
+"""Number of characters before and after a number that are looked at."""
 COUNT = r"(?:\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|hundred))"
 BEFORE = tuple(
     re.compile(rf"(?:{pattern})[ \t$({{]*\Z", re.IGNORECASE)

@@ -74,7 +74,7 @@ UNDONE = re.compile(
 PRODUCT = re.compile(r"(?<![\w}.^])\d+(?:\.\d+)?\s*(?:\*|\\(?:cdot|times|div))\s*\(?-?(?!10\^)\d+(?![\d.])")
 OPERATION = re.compile(r"\\(?:frac|sqrt|div|sin|cos|tan|log|ln|exp)(?![a-zA-Z])|[-+/^]")
 NO_TERM_BEFORE = ("^", "*", "/", r"\cdot", r"\times", r"\div")
-"""What a sign belongs to the factor after, and does not begin a term."""
+"""Text after which a sign belongs to a factor and does not begin a term."""
 WARM = (
     (r"2\sqrt{2}+\frac{\pi}{3}", r"\frac{\pi}{3}+2\sqrt{2}"),
     ("(x+1)^2", "x^2+2x+1"),

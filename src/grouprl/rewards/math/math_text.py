@@ -81,7 +81,7 @@ EMPTY = re.compile(r"\\varnothing(?![a-zA-Z])|\u2205|\\\{\s*\\\}")
 ROW_SPACE = re.compile(r"\\\\\[[-\d. ]{1,6}(?:pt|em|ex|mm|cm|in)\]")
 """The end of a matrix row with a space below it."""
 THOUSANDS = re.compile(r"(?<=\d),\s*\\!\s*(?=\d{3}(?!\d))")
-"""A thousands separator with the space behind it taken back: `6,\\!000`."""
+"""A thousands separator with the space after it taken back: `6,\\!000`."""
 INVERSE = re.compile(r"\\(sin|cos|tan)\s*\^\s*(?:\{\s*-\s*1\s*\}|-1(?!\d))")
 NUMERAL = re.compile(r"\(?([0-9][0-9A-Z]*)\)?_(?:\{(\d{1,2})\}|(\d))")
 """Digits with the base as their index: `1010_2`, `(4210)_{7}`."""

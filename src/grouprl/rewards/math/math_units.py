@@ -2,7 +2,7 @@ r"""Quantities: a value, the words after it, and what they make of it.
 
 The rule for words after a value: names of units and of counted things (`UNITS`, `COUNTED`) are a unit, which golds may
 omit; multipliers ("million", "dozen", "percent") multiply; any other words make an answer something other than the
-value, unless the gold has the same ones. "5 million" is 5000000 and not 5; "5 is wrong" is no 5.
+value, unless the gold has the same ones. "5 million" is 5000000 and not 5; "5 is wrong" is not 5.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def quantity(text: str) -> Quantity:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Return the value and the words behind it, in LaTeX's text or plain after a number."""
+    """Return the value and the words after it, in LaTeX's text or plain after a number."""
     rest, words = text, list[str]()
     while (found := TEXT_BEHIND.search(rest)) and VALUE_ENDS.search(rest[: found.start()]):
         power = (found[2] or "").strip("^{}")

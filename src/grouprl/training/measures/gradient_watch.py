@@ -14,7 +14,7 @@ from grouprl.protocols import Trainable
 from grouprl.protocols.policies import distributed
 
 LOOKED_AT = 2**20
-"""Number of entries of a gradient that are kept; of a larger one evenly spaced ones stand for all."""
+"""Number of entries of a gradient that are kept; of a larger one, evenly spaced entries stand for all."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ from grouprl.training.session import Session
 Scores: TypeAlias = list[float | None]
 """The score of each kept row; None where the judge gave none."""
 ASKED = ("rubric", "compare", "samples", "both_orders", "temperature", "tokens", "characters")
-"""Settings of what a judge is asked. After a change of one of them, its scores of before say nothing of it."""
+"""Settings of what a judge is asked. After a change of one of them, earlier scores say nothing about the judge."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class JudgeProbe:
     step: int
     """The step at which the rows were sampled."""
     rows: list[JsonObject]
-    """Of each row its `group`, `sample`, `prompt_id`, `prompt` and `text`."""
+    """The `group`, `sample`, `prompt_id`, `prompt` and `text` of each row."""
     second: Scores
     """The scores when the judge was asked a second time at once."""
     asked: dict[str, Scores]

@@ -104,8 +104,8 @@ def gradient_shares(policy: Trainable, step: Batch, push_bt: Tensor) -> Tensor:
 
 @contextmanager
 def _put_aside(policy: Trainable) -> Iterator[tuple[float, Callable[[], float]]]:
-    """Put the gradient aside; yield its square, and a function for the product with it of a gradient that is
-    accumulated meanwhile, which it then drops.
+    """Set the gradient aside; yield its square, and a function that returns its product with the gradient accumulated
+    meanwhile, and drops the latter.
     """
     if (spread := distributed(policy)) is not None:
         size = spread.clip(math.inf) ** 2

@@ -79,7 +79,7 @@ class _Door:
 
 
 def _entered(token: str) -> Response:
-    """Return an answer that keeps the token in a cookie, so that no address shows it further on."""
+    """Return an answer that keeps the token in a cookie, so that no later address shows it."""
     from starlette.responses import RedirectResponse
 
     answer = RedirectResponse("/", 303)

@@ -38,7 +38,7 @@ class RunLibrary:
                 raise InputError(what, "a run folder, or a folder that holds some, is shown", runs_meant(place))
 
     def folders(self) -> dict[str, Path]:
-        """Return the folder of each run by its name, as it is now; names that occur twice tell their parents."""
+        """Return the folder of each run by its name, as it is now; names that occur twice include their parents."""
         found = list(dict.fromkeys(folder for place in self.places for folder in _folders(place)))
         names = [folder.resolve().name for folder in found]
         return {_name(folder, names.count(name) > 1): folder for folder, name in zip(found, names, strict=True)}
