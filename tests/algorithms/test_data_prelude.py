@@ -165,6 +165,28 @@ def test_value_pretraining_finds_the_best_linear_head() -> None:
     assert context.state_of(part) == {}
 
 
+def test_value_pretraining_is_fitted_to_the_policys_own_tokens() -> None:
+    context = context_with([1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
+    lay_out = context.batch
+
+    def with_replies(rows: Any) -> Batch:
+        batch = lay_out(rows)
+        heard_bt = batch.mask_bt.clone()
+        heard_bt[:, 1:3] = False  # an environment's reply amid the policy's text
+        return batch.replace(mask_bt=heard_bt)
+
+    context.batch = with_replies
+    ValuePretraining(steps=2, ridge=1e-10).piece(0, context)
+    batch = with_replies(context.sampled[0])
+    states = context.policy.hidden(batch.inputs)
+    own = torch.cat([each[mask[: len(each)]] for each, mask in zip(states, batch.mask_bt, strict=True)])
+    return_m = batch.reward_b[:, None].expand(batch.size)[batch.mask_bt]
+    design = torch.cat([own, torch.ones(len(own), 1, dtype=torch.float64)], 1)
+    value_m = context.policy.evaluate(batch.inputs, ["value"])["value"][batch.mask_bt]
+    best_m = design @ torch.linalg.lstsq(design, return_m[:, None], driver="gelsd").solution[:, 0]
+    near(value_m, best_m, 1e-3)
+
+
 def test_value_pretraining_touches_nothing_but_the_head() -> None:
     own = policy(value_head=True)
     before = own.trainable_state()

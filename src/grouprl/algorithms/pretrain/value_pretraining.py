@@ -15,6 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
 
 if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
     from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.tokens import Tokens
 
@@ -48,7 +49,7 @@ class ValuePretraining(Pretraining):
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
         policy = _with_head(context.text.policy)
-        state_md = torch.cat(policy.hidden(cast("Tokens", batch.inputs))).double()
+        state_md = _own_states(policy, batch)
         with torch.no_grad():
             weight_1d, bias_1 = policy.value_weights()
             value_m = torch.nn.functional.linear(state_md.to(weight_1d), weight_1d, bias_1)[:, 0]
@@ -87,6 +88,12 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     error_m, spread = return_m - value_m, float(return_m.var(correction=0))
     explained = 1 - float(error_m.var(correction=0)) / spread if spread > 0 else 0.0
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
+
+
+def _own_states(policy: CausalPolicy, batch: Batch) -> Tensor:
+    """Return the hidden states [M,H] that predicted the policy's own tokens: those of an environment have no return."""
+    states = policy.hidden(cast("Tokens", batch.inputs))
+    return torch.cat([each[mask[: len(each)]] for each, mask in zip(states, batch.mask_bt, strict=True)]).double()
 
 
 def _with_head(policy: CausalPolicy) -> CausalPolicy:
