@@ -105,7 +105,7 @@ class ToldWorld:
         return JointStep(self._telling(found.seen), found.rewards, self._telling(found.finals))
 
     def correct(self) -> float | None:
-        """Return what the world says."""
+        """Return the world's own verdict."""
         return self._world.correct()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class _OverWorld:
     _phase: str
 
     def score(self) -> dict[str, float]:
-        """Return `correct`, if the world says it."""
+        """Return `correct`, if the world states it."""
         correct = self._world.correct()
         return {} if correct is None else {"correct": correct}
 

@@ -2,8 +2,8 @@
 
 By default glibc maps every block above a threshold separately and unmaps it when it is freed. The activations of even a
 tiny model are above it, so each operation pays for fresh pages: about a tenth of a training step on a CPU. Raising the
-thresholds keeps freed memory in the process. On ranks, which gather and drop one layer after the other, that memory
-falls into pieces that fit no other layer: a rank kept two whole models of it.
+thresholds keeps freed memory in the process. Ranks gather and drop one layer after the other: there, the kept memory
+breaks into pieces that fit no other layer, and a rank came to hold as much of it as two whole models.
 """
 
 from __future__ import annotations

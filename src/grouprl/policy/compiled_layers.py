@@ -39,7 +39,7 @@ class CompiledLayers:
 
 
 def not_compiled(said: str) -> InputError:
-    """Return the refusal of a model of which torch says so when it is compiled."""
+    """Return the error for a model that torch fails to compile; `said` is torch's own message."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return InputError(
         "model.compile=true",

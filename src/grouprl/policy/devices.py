@@ -53,7 +53,7 @@ def dtype_name(dtype: str, device: str, precision: str = "float32", *, pretraine
     """Return the type of weights meant by `dtype` on a device named by `device_name`.
 
     "auto" is bfloat16 for a pretrained model on a GPU that has it. It is float32 with mixed precision, and for weights
-    that are new: these are few, and so compute on a GPU what they compute on a CPU.
+    that are new: there are few of them, and in float32 they compute on a GPU what they compute on a CPU.
 
     Raises:
         InputError: weights cannot have this type.

@@ -148,7 +148,7 @@ def _applies_weight(module: Module) -> bool:
 
 
 def _is_odd(module: Module) -> bool:
-    """Return whether a module is called a linear layer, and gives something else than `out_features` numbers."""
+    """Return whether a module is an instance of torch's linear layer whose output is not `out_features` numbers."""
     if type(module) is torch.nn.Linear or not isinstance(module, torch.nn.Linear):
         return False
     weight = module.weight

@@ -1,4 +1,4 @@
-"""The state of a process that training, started from Python, has for itself, and gives back as it was."""
+"""The settings of a process that training, started from Python, has to itself and restores afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_WORK = threading.RLock()
 
 @contextmanager
 def own_state(what: str) -> Iterator[None]:
-    """Give a block torch's settings as a new process has them, and its caller the former ones and random numbers.
+    """Run a block with torch's settings of a new process; then restore the caller's settings and random numbers.
 
     A default type, a block without gradients or an autocast of the caller would change the numbers of a run.
 
@@ -35,7 +35,7 @@ def own_state(what: str) -> Iterator[None]:
 
 
 def _enter(stack: ExitStack) -> None:
-    """Enter the defaults of torch and hidden bars, which the stack leaves again."""
+    """Enter torch's defaults and hide progress bars; the stack undoes both when it is closed."""
     import torch
 
     stack.callback(random.setstate, random.getstate())
@@ -53,7 +53,7 @@ def _enter(stack: ExitStack) -> None:
 
 
 def _hide_bars(stack: ExitStack) -> None:
-    """Hide the bars of reading and writing model files, but not those of downloads, unless the caller hides them."""
+    """Hide progress bars of model files, but not those of downloads, unless the caller hides them."""
     from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils import logging
 

@@ -30,13 +30,13 @@ WIDE = 256
 ROWS = 512
 """Rows of the products that are timed: about the tokens of a pass through a model of a hundred million parameters."""
 FEW_ROWS = 16
-"""Rows of the first products, which tell who is in the race."""
+"""Rows of the first products, which show what is too slow to be timed further."""
 SERIES, ENOUGH = 8, 3
 """The most series of timed products, and how many are made however long they take."""
 LONGEST = 0.5
 """Seconds after which no further series begins: on a crowded machine, products wait for each other's threads."""
 HOPELESS = 8
-"""Times the fastest product's seconds, on few rows, from which another is out of the race."""
+"""Multiple of the fastest product's time, on few rows, from which another product is not timed further."""
 
 
 @dataclass(frozen=True)

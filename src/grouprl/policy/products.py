@@ -79,7 +79,7 @@ class LinearGradients:
         self._of_bias = torch.zeros_like(weight_vd[:, 0]) if wanted[2] else None
 
     def add(self, part: slice, grad_cv: torch.Tensor) -> None:
-        """Add what the gradients [C,V] of some consecutive rows' products give."""
+        """Add the contribution of the gradients [C,V] of some consecutive rows' products."""
         grad_cv = grad_cv.to(self._weight_vd.dtype)
         if self._of_hidden is not None:
             self._of_hidden[part] = wide_times(grad_cv, self._weight_vd, self._precision)
@@ -145,7 +145,7 @@ def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
 
 
 def _rounding(device: torch.device) -> tuple[object, str, object] | None:
-    """Return torch's setting of the precision of float32 products on a device, and what it has to be."""
+    """Return torch's setting of the precision of float32 products on a device, and the value that it has to have."""
     if device.type == "cuda":
         matmul = torch.backends.cuda.matmul
         return (matmul, "fp32_precision", "tf32") if SETTABLE else (matmul, "allow_tf32", True)

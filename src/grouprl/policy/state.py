@@ -123,7 +123,7 @@ class NamedParameters:
 
 
 def as_policy(model: Trainable) -> Policy:
-    """Return a model that has log-probs as the policy that it is.
+    """Return the model as a policy, which has log-probs.
 
     Raises:
         InputError: it has none.

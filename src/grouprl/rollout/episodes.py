@@ -44,7 +44,7 @@ class Episodes:
     """
 
     tokens: Tokens
-    """First observations, and behind each the actions and the environment's text in order."""
+    """First observations, each followed by the actions and the environment's text in order."""
     laid_out: Callable[[], Rollout]
     """Function that makes `rollout`."""
     mask_bt: np.ndarray

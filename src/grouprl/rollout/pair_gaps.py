@@ -22,8 +22,8 @@ def gap_measures(reward_n: Floats, gap_nn: Floats, texts: Sequence[str]) -> dict
     """Return means over the pairs of a group, N completions; NaN where no pair has what is asked. `gap_nn` says by how
     much each scores above each other one.
 
-    `pair_loss` is -log σ(gap) for gaps r(better) - r(worse), `pair_confidence` is σ(|gap|), which of a calibrated model
-    is the share ranked right. Among pairs that differ in length, `longer_preferred` is the share whose longer
+    `pair_loss` is -log σ(gap) for gaps r(better) - r(worse), `pair_confidence` is σ(|gap|), which for a calibrated
+    model is the share ranked right. Among pairs that differ in length, `longer_preferred` is the share whose longer
     completion has the higher score and `longer_better` the share where it is the better one; `marked_…` the same of
     Markdown.
     """

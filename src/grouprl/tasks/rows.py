@@ -228,7 +228,7 @@ def read_messages(prompt: Sequence[object], system: str | None, label: str) -> t
     """Return the chat messages of a cell, after a system message if there is one.
 
     Raises:
-        InputError: a message is not one, or there are two system messages.
+        InputError: a cell holds something that is not a chat message, or there are two system messages.
     """
     messages = [_message(each, label) for each in prompt]
     if system is None:
@@ -261,7 +261,7 @@ def _message(given: object, label: str) -> Message:
 
 
 def _one_text(content: object, label: str) -> object:
-    """Return the text that a list of text parts is, one after the other; anything else as it is.
+    """Return the parts of a list of texts, joined into one text; anything else as it is.
 
     Raises:
         InputError: a part that is not a text, such as a picture.

@@ -206,7 +206,7 @@ class Task(ABC):
 
     @property
     def tells_vectors(self) -> bool:
-        """True if the policy is told of a strategy by a vector, between which there are others, not by a number."""
+        """True if the policy is told its strategy by a vector, of which there is a continuum, not by a number."""
         return False
 
     @property

@@ -13,7 +13,7 @@ from grouprl.envs.adapters.gymnasium_calls import one_number
 
 
 class ActionChunks(gymnasium.Wrapper):
-    """Decide on `length` actions at once, from the observation before the first; they are paid together.
+    """Decide on `length` actions at once, from the observation before the first; their rewards are added up.
 
     A policy's log-prob of a chunk is the sum over its actions, and a chunk has one advantage. An episode that ends
     inside a chunk leaves the rest of it undone. A numbered action becomes `length` numbers, and a vector one that is

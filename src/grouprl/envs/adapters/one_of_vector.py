@@ -16,7 +16,7 @@ Info = Mapping[str, object]
 
 
 class Drawing(Protocol):
-    """Whatever draws the chance of an environment."""
+    """Whatever draws the random numbers of an environment."""
 
     np_random: np.random.Generator
 
@@ -83,7 +83,7 @@ class OneOfVector(gymnasium.Env):
 
 
 def _drawing(whole: VectorEnv) -> Drawing:
-    """Return what draws the chance: the environment within, or a vector environment that is computed as a whole."""
+    """Return what draws random numbers: the inner environment, or a vector environment computed as a whole."""
     return cast("Drawing", whole.envs[0].unwrapped if hasattr(whole, "envs") else whole)
 
 

@@ -50,7 +50,7 @@ class TwoStepWorld:
         return float(self._earned == 8)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _seen(self) -> dict[str, object]:
         return dict.fromkeys(self.agents, np.eye(3)[self._state])
@@ -93,10 +93,10 @@ class HaulingWorld:
         return JointStep({} if over else self._seen(), dict.fromkeys(self.agents, reward))
 
     def correct(self) -> None:
-        """Return nothing: hauling is only rewarded."""
+        """Return None: hauling is only rewarded."""
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _walk(self, goal_a2: np.ndarray) -> int:
         """Walk to the goals along rows, then columns; return how many steps it took."""

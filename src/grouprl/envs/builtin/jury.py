@@ -61,7 +61,7 @@ class JuryWorld:
         return float(self._right > 0.5)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _seen(self) -> dict[str, object]:
         """Return, per member: its hint, all last votes (zeros before the first), and the share of rounds played."""

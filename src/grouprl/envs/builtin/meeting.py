@@ -61,7 +61,7 @@ class MeetingWorld:
         return float(self._share_p[place] == 1 and self._worth_p[place] == self._worth_p.max())
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _seen(self) -> dict[str, object]:
         seen = np.concatenate([[self._come / len(PARTY)], self._share_p, [self._round / self._rounds]])

@@ -45,7 +45,7 @@ class MatrixWorld:
         return float(self._earned == self._payoff.max())
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
 
 class ColorGridWorld:
@@ -99,7 +99,7 @@ class ColorGridWorld:
         return float(self._right > self._wrong)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _cells(self) -> np.ndarray:
         cells: np.ndarray = self._places_a @ np.array([self._size, 1])
@@ -170,7 +170,7 @@ class CrossingWorld:
         return float(self._arrived == len(self.agents))
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no resources are held."""
 
     def _moved(self, agent: str, action: int) -> float:
         to = tuple(np.clip(np.add(self._at[agent], MOVES[action]), 0, self._size - 1).tolist())

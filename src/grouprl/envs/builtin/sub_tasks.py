@@ -31,7 +31,7 @@ class SubTask(NamedTuple):
 
 
 def word_counts(text: str, words: Sequence[str]) -> np.ndarray:
-    """Return [W] how often each of the words is in a text, up to 8 times."""
+    """Return the number of times, at most 8, that each of the words is in a text, [W]."""
     said = text.split()
     return np.array([min(said.count(word), MOST) for word in words], dtype=np.float32)
 
@@ -50,7 +50,7 @@ class PlannedSubTasks(ABC):
         match: share of the reward that is paid as results come in; the rest is paid at the end.
 
     Raises:
-        InputError: fewer than two sub-tasks, or a share that is none.
+        InputError: fewer than two sub-tasks, or a share that is not between 0 and 1.
     """
 
     def __init__(self, count: int, words: Sequence[str], match: float) -> None:
@@ -163,7 +163,7 @@ class Homes(PlannedSubTasks):
         match: share of the reward that is paid as results come in.
 
     Raises:
-        InputError: more people than names, or shares that are none.
+        InputError: more people than names, or shares that are not between 0 and 1.
     """
 
     def __init__(self, count: int = 5, in_order: float = 0.5, match: float = 0.5) -> None:

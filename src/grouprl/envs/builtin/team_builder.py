@@ -56,7 +56,7 @@ class Host(Game):
 
     @property
     def correct(self) -> bool:
-        """True if a team that can do the job was let work."""
+        """True if a team that can do the job was set to work."""
         return self.worked and self.met == len(self.chain)
 
     def act(self, action: str) -> Outcome:

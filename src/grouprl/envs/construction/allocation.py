@@ -87,7 +87,7 @@ class TaskAllocation(ConstructionProblem):
 
 
 def utility(got_amk: np.ndarray, need_mk: np.ndarray, worth_m: np.ndarray) -> np.ndarray:
-    """Return [A] Σ_m worth_m · mean_k min(got_mk/need_mk, 1) of A allocations."""
+    """Return the utility [A], Σ_m worth_m · mean_k min(got_mk/need_mk, 1) of A allocations."""
     found: np.ndarray = (np.minimum(got_amk / need_mk, 1.0).mean(-1) * worth_m).sum(-1)
     return found
 

@@ -61,7 +61,7 @@ class BanditBlock:
         return Step(self._shown(), float(paid), terminated=done + 1 == self.pulls)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return nothing."""
+        """Return no components."""
         return {}
 
     def close(self) -> None:

@@ -148,6 +148,6 @@ class Assignment(ConstructionProblem):
 
 
 def costs(instance: Instance) -> np.ndarray:
-    """Return [N,N] the distance of each entity from each task."""
+    """Return the distance [N,N] of each entity from each task."""
     found: np.ndarray = np.linalg.norm(instance["entity"][:, None] - instance["task"][None], axis=-1)
     return found

@@ -55,7 +55,7 @@ class CombinationLock:
         return Step(self.shown(), float(over and not self._jammed), terminated=over)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return nothing."""
+        """Return no components."""
         return {}
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class CoverageWalk:
         return np.array([legal for at, size in pairs for legal in (at > 0, at < size - 1)])
 
     def score(self) -> dict[str, float]:
-        """Return nothing."""
+        """Return no components."""
         return {}
 
     def close(self) -> None:

@@ -33,7 +33,9 @@ def _way(reach: np.ndarray, far_nn: np.ndarray, through: int) -> list[int]:
 
 
 def _paths(far_nn: np.ndarray) -> np.ndarray:
-    """Return [2^(N-1), N-1] the shortest path from node 0 through each set of the others that ends in each of them."""
+    """Return the length [2^(N-1), N-1] of the shortest path from node 0 through each set of the others to each of its
+    nodes.
+    """
     count = len(far_nn) - 1
     inner_mm = far_nn[1:, 1:]
     reach = np.full((1 << count, count), np.inf)

@@ -113,7 +113,7 @@ class DeliveryFleet:
         return np.ones((self.vehicles, self.nodes), dtype=bool)
 
     def times(self) -> np.ndarray:
-        """Return [K] the time of each vehicle, its way home included."""
+        """Return the time [K] of each vehicle, its way home included."""
         found: np.ndarray = self.time_k + self._far_nn[self._here(), DEPOT] / self.speed_k
         return found
 
@@ -178,7 +178,7 @@ class ProfiledFleet(DeliveryFleet):
         forbidden: share of pairs of vehicle and customer that are excluded.
 
     Raises:
-        InputError: a share that is none, or what `DeliveryFleet` refuses.
+        InputError: a share that is not between 0 and 1, or what `DeliveryFleet` refuses.
     """
 
     def __init__(self, customers: int = 8, vehicles: int = 3, weight: float = 0.2, forbidden: float = 0.0) -> None:
@@ -209,7 +209,7 @@ class ProfiledFleet(DeliveryFleet):
 
 
 def resolved(pick_k: np.ndarray, rank_k: np.ndarray, here_k: np.ndarray) -> np.ndarray:
-    """Return [K] where each vehicle goes: of several that pick one customer the best ranked goes, the others stay.
+    """Return the node [K] of each vehicle: of several that pick one customer the best ranked goes, the others stay.
 
     The depot, and the node where a vehicle is, are nobody else's to take.
     """

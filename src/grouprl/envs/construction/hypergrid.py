@@ -67,7 +67,7 @@ class HyperGrid:
         return np.array([*(x < self.side - 1 for x in self.cell), True])
 
     def score(self) -> dict[str, float]:
-        """Return nothing."""
+        """Return no components."""
         return {}
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class Inventory:
         return (rest if self.backlog else max(rest, 0)), tuple(later), cost
 
     def score(self) -> dict[str, float]:
-        """Return nothing."""
+        """Return no components."""
         return {}
 
     def close(self) -> None:

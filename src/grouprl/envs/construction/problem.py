@@ -135,8 +135,8 @@ class ConstructionProblem(ABC):
         return None if found is None else found.cost
 
     def continued(self, choices: list[int], building: Building, luck: np.random.Generator) -> list[int]:
-        """Return the choices that make the solution `choices` of `building`, which is only begun; where several orders
-        make it, `luck` takes one.
+        """Return the choices that make the solution `choices` of `building`, which has no choices yet; where several
+        orders give it, `luck` picks one.
         """
         return choices
 

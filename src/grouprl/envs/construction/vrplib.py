@@ -22,7 +22,7 @@ LIMITS = {
     "DISTANCE": ("a route may be of any length", "Take an instance without the limit"),
     "VEHICLES": ("there may be any number of routes", "Delete the line, if that is meant"),
 }
-"""Facts that rule solutions out, and are not kept: what holds instead, and the remedy."""
+"""Facts that rule solutions out, and are not supported: for each, what holds instead, and the remedy."""
 
 
 class _Parts(NamedTuple):
@@ -116,7 +116,7 @@ def _dimension(parts: _Parts, kind: str) -> int:
 
 
 def _numbers(parts: _Parts, name: str, nodes: int, width: int) -> np.ndarray:
-    """Return [N,width-1] what a section says of each node; its lines may be in any order."""
+    """Return the numbers [N,width-1] that a section gives for each node; its lines may be in any order."""
     lines = parts.sections.get(name, [])
     rule = f"for each node from 1 to DIMENSION {nodes} it has one line of {width} finite numbers, the node first"
     told = [line for line in lines if len(line) != width or not all(map(_finite, line))]
@@ -167,7 +167,7 @@ def _loads(parts: _Parts, nodes: int) -> dict[str, np.ndarray]:
 
 
 def _best_known(path: Path, problem: ConstructionProblem, instance: Instance) -> dict[str, np.ndarray]:
-    """Return the cost that a file of a solution says, which the routes in it must have."""
+    """Return the cost that a solution file states, which the routes in it must have."""
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8-sig", errors="replace").lower().replace(":", " ").splitlines()

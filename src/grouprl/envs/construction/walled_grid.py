@@ -91,7 +91,7 @@ class WalledGrid:
 
 
 def is_free(wall_rc: np.ndarray, cell: Cell) -> bool:
-    """Return whether a cell is inside and no wall."""
+    """Return whether a cell is inside the grid and not a wall."""
     inside = all(0 <= at < size for at, size in zip(cell, wall_rc.shape, strict=True))
     return inside and not wall_rc[cell]
 

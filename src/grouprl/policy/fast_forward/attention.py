@@ -63,7 +63,7 @@ class HeadLayout:
         self.heads, self.kv_heads, self.total, self.mixed = heads, kv_heads, heads + 2 * kv_heads, mixed
         self.device, self.stream = plan.ids_s.device, len(plan.ids_s)
         self.rounded = mixed and self.device.type != "cpu"
-        """Whether the fused kernel is given bfloat16, for which GPUs have units of their own."""
+        """Whether the fused kernel is given bfloat16, for which GPUs have dedicated units."""
         few = [self.device.type == "cpu" and _keys(block).shape[1] <= SHORT_KEYS for block in plan.blocks]
         self.short = [block for block, yes in zip(plan.blocks, few, strict=True) if yes]
         self.long = [block for block, yes in zip(plan.blocks, few, strict=True) if not yes]

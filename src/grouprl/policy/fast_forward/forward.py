@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-"""Families of models whose layers are alike; of each the classes for language and for scores."""
+"""Families of models whose layers are alike; for each, its classes of language models and of reward models."""
 CLASSES = tuple(f"{family}For{use}" for family in FAMILIES for use in ("CausalLM", "SequenceClassification"))
 FEWER_ROWS = 4
 """Ratio of tokens to vocabulary entries from which the first layer projects the vocabulary instead of the tokens."""

@@ -275,7 +275,7 @@ def _plain(call: object) -> JsonObject:
 
 @lru_cache(maxsize=64)
 def _read_variables(source: str) -> frozenset[str]:
-    """Return the variables that a template reads and does not set first; of one in another dialect every word of it."""
+    """Return the variables that a template reads and does not set first; in another dialect, every word of it."""
     import jinja2.ext  # loaded with transformers, which render templates by it
     import jinja2.meta
 

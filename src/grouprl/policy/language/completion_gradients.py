@@ -79,7 +79,7 @@ def head_gradients(
     Args:
         policy: the policy whose states and distributions, at its temperature, are read.
         tokens: B rows.
-        size: numbers to each row.
+        size: numbers for each row.
         mask_bt: [B,T] bool, the tokens that count; None for all.
         seed: seed of the signs, the same for rows that are to be compared.
     """

@@ -199,7 +199,7 @@ def said_of(error: Exception) -> str:
 
 
 def specials(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
-    """Give a tokenizer a padding token that the model has, of which there are `rows`.
+    """Give a tokenizer a padding token that is among the `rows` embeddings of the model.
 
     Raises:
         InputError: it has no end token.

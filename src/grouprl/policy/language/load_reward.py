@@ -177,7 +177,7 @@ def told_of_reward_model(spec: str) -> Iterator[None]:
 
 
 def described_scores(spec: str, labels: int, trained: bool = False) -> PretrainedConfig:
-    """Return the configuration of a model that gives so many scores, or as many as a `trained` one says itself.
+    """Return the configuration of a model with `labels` scores, or with as many as a `trained` one states itself.
 
     Raises:
         InputError: there is none, or it cannot be a reward model.
@@ -301,7 +301,7 @@ def check_head(model: PreTrainedModel, spec: str) -> None:
 
 
 def _check_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
-    """Refuse a trained model whose batches transformers would read at padding, and one without an end token."""
+    """Refuse a trained model whose scores transformers would read at padding, and one without an end token."""
     pad, of_texts = model.config.get_text_config().pad_token_id, tokenizer.pad_token_id
     if pad is not None and of_texts is not None and pad != of_texts:
         raise InputError(

@@ -26,7 +26,7 @@ SIZES = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size"),
     *("n_layer", "n_embd", "n_head"),
 )
-"""Names under which a config.json states what there is at least one of."""
+"""Names under which a config.json states numbers that are at least 1."""
 MOST_LAYERS = 10_000
 """The largest number of layers of a model; one with more could not even be counted in a sensible time."""
 
@@ -219,8 +219,8 @@ STRETCHED = ("dynamic", "longrope")
 def positions_of(config: PretrainedConfig) -> int | None:
     """Return how many positions a text configuration has room for; None if there is no limit.
 
-    Only the original positions count where longer rows turn their first tokens otherwise, too: a token's log-prob would
-    depend on the rows beside it, and differ between sampling and training.
+    Only the original positions count where a longer row rotates even its first tokens differently: a token's log-prob
+    would depend on the rows beside it, and differ between sampling and training.
     """
     found = [getattr(config, "max_position_embeddings", None)]
     for each in _rotations(config):

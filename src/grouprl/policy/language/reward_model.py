@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 
 SCORED_AT, END_OF_TURN = "scored_at", "end_of_turn"
-"""Name and value in config.json of where a model that was trained here reads its scores of conversations."""
+"""Name and value of the entry in config.json that says where a model trained here reads its scores of conversations."""
 Closing = Literal["with_end", "up_to_end", "whole"]
-"""Where the tokens of an answer end: at an end token behind them, at their last end token, or where they end."""
+"""The end of an answer's tokens: with an end token added unless they end with one; the same after a cut at their last
+end token; or as they are.
+"""
 
 
 class RewardModel(TransformerModel):
@@ -58,7 +60,7 @@ class RewardModel(TransformerModel):
         return {name: torch.cat([part[name] for part in parts])[place_b] for name in names}
 
     def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:
-        """Add the gradients of sum(cotangent * output) to `.grad`, pass by pass, without rows of cotangents 0.
+        """Add the gradients of sum(cotangent * output) to `.grad`, pass by pass; rows whose cotangent is 0 are not run.
 
         Raises:
             InputError: a cotangent that is not [B], or a name that is not an output.

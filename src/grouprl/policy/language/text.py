@@ -190,7 +190,7 @@ def render_reply(
 def render_kept(
     tokenizer: object, prompt: Sequence[Message], between: Sequence[Message], reply: Message
 ) -> tuple[str, str] | None:
-    """Return what `render_reply` does; None if the template writes the prompt anew then, or leaves out some text."""
+    """Return the same as `render_reply`; None if the template then rewrites the prompt, or leaves out some text."""
     begun, whole = render_reply(tokenizer, prompt, between, reply)
     kept = whole.startswith(begun) and str(reply["content"]).strip() in whole[len(begun) :]
     return (begun, whole) if kept else None
@@ -203,7 +203,7 @@ def up_to_end(ids: Sequence[int], eos_ids: Collection[int]) -> list[int]:
 
 
 def with_end(ids: Sequence[int], eos_ids: Sequence[int]) -> list[int]:
-    """Return tokens with an end token behind them, unless there is one."""
+    """Return tokens with an end token added, unless they already end with one."""
     return [*ids] if ids and ids[-1] in eos_ids else [*ids, *eos_ids[:1]]
 
 

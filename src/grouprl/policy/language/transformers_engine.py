@@ -164,7 +164,7 @@ class TransformersEngine:
         return able
 
     def _compile(self) -> None:
-        """Compile the layers, and hold their states against those of plain ones.
+        """Compile the layers, and compare their states with those of plain ones.
 
         Raises:
             InputError: the model or the machine cannot compile, or the states differ.
@@ -208,8 +208,8 @@ class TransformersEngine:
         return not stray_window(config) and set(getattr(config, "layer_types", None) or ()) <= set(BY_KEYS)
 
     def _passes_gradients(self) -> bool:
-        """Return whether shared prompts give the same gradient: some models overwrite the states after a prompt, or
-        cut them off from what they come from.
+        """Return whether shared prompts give the same gradient: some models overwrite or detach the states after a
+        prompt.
         """
         first = [p for layer in self.layers[:1] for p in layer.parameters() if p.requires_grad]
         if not first:
@@ -246,7 +246,7 @@ class TransformersEngine:
         )
 
     def _alike(self, expected: torch.Tensor, found: torch.Tensor) -> bool:
-        """Return whether states may be called equal: but for rounding, in half precision but for what follows of it."""
+        """Return whether states are equal but for rounding; in half precision, but for the consequences of rounding."""
         if self.core.dtype in CLOSE:
             return self.close(expected, found)
         return float((expected - found).norm()) <= HALF_WRONG * float(expected.norm())

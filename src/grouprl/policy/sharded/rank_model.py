@@ -41,7 +41,7 @@ class RankModel(TransformerModel):
     together.
 
     The model is never whole on a rank: memory is taken for the rank's pieces alone, once they are divided, and each is
-    read from where the outline says. A class of models with outputs follows it in the order of bases.
+    read from where the outline says. A subclass lists it before the class of models that has the outputs.
 
     Args:
         outline: a transformers model in float32 or float64, plain or with adapters, the same on every rank.

@@ -35,7 +35,7 @@ IDLE = timedelta(days=365)
 MEETING = timedelta(seconds=300)
 """Time for which ranks wait for each other at the start."""
 LATE = 30.0
-"""Seconds after that at which a rank ends whose connection nothing answers."""
+"""Seconds after `MEETING` at which a rank ends if nothing answers its connection."""
 CUT_OFF = 60.0
 """Seconds after which a rank that cannot reach rank 0 ends."""
 NOTICE = 2.0
@@ -159,8 +159,8 @@ class Ranks:
         )
 
     def _missing(self) -> str:
-        """Return which rank is missing: of those that have not done their work the one that does not say that it misses
-        another one, or those that it may be.
+        """Return which rank is missing: among those that have not done their work, the one that does not report another
+        as missing, or all that it may be.
         """
         open_ranks = [r for r in range(1, self.count) if _note(self._store, f"done/{r}") != str(self._calls)]
         found = [r for r in open_ranks if not _note(self._store, f"misses/{r}")] or open_ranks
@@ -304,7 +304,7 @@ def _meet() -> tuple[dist.Store, Station]:
 
 
 def _unanswered() -> str:
-    """Return what is said of a place that takes a connection and never answers, for which torch has no clock."""
+    """Return the error for an address that accepts a connection and never answers: torch has no timeout for it."""
     place = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
     return f"the ranks did not meet: {place} does not answer as rank 0. Is that its address, and a port of its own?"
 

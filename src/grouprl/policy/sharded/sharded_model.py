@@ -149,7 +149,7 @@ class ShardedModel(TextModel):
         return {output: x.to(self.device, self.score_dtype) for output, x in joined.items()}
 
     def _joined(self, tokens: Tokens, passes: Sequence[Sequence[int]], parts: Sequence[Tensor]) -> Tensor:
-        """Return an output of all rows, of those of passes."""
+        """Join an output of the passes into that of all rows."""
         return join_passes(tokens, passes, parts)
 
     def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:

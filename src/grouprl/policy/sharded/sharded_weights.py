@@ -99,7 +99,7 @@ class StoredTensor:
 
 
 def entries(model: nn.Module, *, merged: bool = True) -> list[StoredTensor]:
-    """Return the tensors of a model's checkpoint; tied ones once. If not `merged`, those below the adapters."""
+    """Return the tensors of a model's checkpoint; tied ones once. If not `merged`: those below the adapters."""
     found: list[StoredTensor] = []
     seen: set[int] = set()
     modules = dict(model.named_modules())

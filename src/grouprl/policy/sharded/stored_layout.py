@@ -49,7 +49,7 @@ def stored_layout(model: PreTrainedModel, own: Sequence[Described]) -> list[Stor
 def as_stored(
     model: PreTrainedModel, groups: Iterable[StoredGroup], tensors: Iterator[tuple[str, Tensor]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that are stored, of `tensors` in the order of the groups."""
+    """Yield the stored tensors made from `tensors`, in the order of the groups."""
     for group in groups:
         found = _reverted(model, dict(islice(tensors, len(group.own))))
         yield from ((name, found[name].contiguous()) for name, _, _ in group.stored)

@@ -28,7 +28,7 @@ Operation = Callable[[Tensor, object], Tensor]
 
 @dataclass(frozen=True)
 class Formula:
-    """A vector formed of another one and of a third, or of a number; vectors that are no longer needed are released."""
+    """A vector formed from another and a third one or a number; vectors no longer needed are released."""
 
     operation: Operation
     left: int
@@ -99,7 +99,7 @@ def norm(station: Station, number: int) -> float:
 
 
 def has_any(station: Station, number: int) -> bool:
-    """Return whether a number of this rank's pieces is not 0."""
+    """Return whether any number of this rank's pieces is not 0."""
     return any(bool(piece.any()) for piece in _vectors(station)[number])
 
 
@@ -161,7 +161,7 @@ class SpreadVector:
         return self._space.ranks.each(norm, self.number)[0]
 
     def any(self) -> bool:
-        """Return whether a number is not 0."""
+        """Return whether any number is not 0."""
         return any(self._space.ranks.each(has_any, self.number))
 
     def __del__(self) -> None:
@@ -225,7 +225,7 @@ class SpreadVectors:
         self.ranks.each(keep, KeptVector(value.number, name))
 
     def kept(self, name: str) -> SpreadVector | None:
-        """Return the vector of a name, whatever number of processes kept it; None if there is none."""
+        """Return the vector of a name, however many processes kept it; None if there is none."""
         found = self._new()
         if name in self._store:
             whole = [self._store[name], *[None] * (self.ranks.count - 1)]

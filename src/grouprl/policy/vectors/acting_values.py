@@ -119,7 +119,7 @@ class ValuePolicy(ArrayPolicy):
 
     @torch.no_grad()
     def _best_after(self, inputs: ArrayInputs) -> Tensor:
-        """Return [B,T] the follower's value of the best action after each one of rows."""
+        """Return the follower's value [B,T] of the best action after each action of the rows."""
         longer = inputs.extended()
         known = inputs if longer is None else longer
         best_bt = spread(self.best_value(known.seen(self.device, self.dtype)), known)
@@ -128,5 +128,5 @@ class ValuePolicy(ArrayPolicy):
 
 
 def open_actions(legal_a: Tensor) -> Tensor:
-    """Return [..., A] the legal actions; all of them where none is, as at the end of an episode."""
+    """Return a mask [..., A] of the legal actions; all of them where none is, as at the end of an episode."""
     return legal_a | ~legal_a.any(-1, keepdim=True)

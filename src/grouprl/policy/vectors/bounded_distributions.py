@@ -71,7 +71,7 @@ class SquashedNormal(Distribution):
 
 @register_kl(SquashedNormal, SquashedNormal)
 def _kl_before_squashing(before: SquashedNormal, after: SquashedNormal) -> Tensor:
-    """Squashing into the same bounds leaves the divergence as it is."""
+    """Return the divergence before squashing, which squashing into the same bounds does not change."""
     return kl_divergence(before.base, after.base).sum(-1)
 
 

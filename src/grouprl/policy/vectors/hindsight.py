@@ -53,7 +53,7 @@ class TrajectoryEncoder(nn.Module):
 
 
 class Hindsight(Remembering):
-    """Attention over the last observations and a context, and the perceptron of `mlp` behind it.
+    """Attention over the last observations and a context, and the perceptron of `mlp` after it.
 
     An encoder reads a context from each whole trajectory, its actions included. The policy acts by a context of its
     own, z*, which is a parameter: log-probs, entropies and samples are those given z*. Four further outputs are for

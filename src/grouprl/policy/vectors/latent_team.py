@@ -196,12 +196,12 @@ class LatentTeam(Mlp):
         return torch.where(rounds.follows_n, (found_nw - rounds.target_nw.roll(-1, 0)).square().mean(-1), 0)
 
     def _masked_error(self, rounds: TeamPositions) -> Tensor:
-        """Return [N] the error of the agent's observation as read from the others' latents."""
+        """Return the error [N] of the agent's observation as read from the others' latents."""
         read_nf = self._foresight(MASKED_ERROR)(torch.cat([rounds.others_nw, rounds.number_nk], -1))
         return torch.where(rounds.alone_n, 0, (read_nf - rounds.own_nf).square().mean(-1))
 
     def _ahead_error(self, rounds: TeamPositions) -> Tensor:
-        """Return [N] the error of the agent's next latents as foreseen from its own latent and actions."""
+        """Return the error [N] of the agent's next latents as foreseen from its own latent and actions."""
         latent_nw, there_n = rounds.own_nw, torch.ones_like(rounds.follows_n)
         total_n, count_n = (torch.zeros_like(latent_nw[:, 0]) for _ in range(2))
         for step in range(self._ahead):
@@ -235,7 +235,7 @@ class LatentTeam(Mlp):
         )
 
     def _others(self, x_nkd: Tensor, seen: Seen) -> Tensor:
-        """Return [N,D] the mean over the others that act; 0 if none does."""
+        """Return the mean [N,D] over the others that act; 0 if none does."""
         other_nk = seen.observation["there"] * (1 - self._number(seen))
         return (other_nk[..., None] * x_nkd).sum(1) / other_nk.sum(1, keepdim=True).clamp(min=1)
 

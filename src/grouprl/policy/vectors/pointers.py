@@ -100,7 +100,7 @@ class Pointers(AttentionPolicy):
 
 
 def _away(seen: Seen) -> Tensor:
-    """Return [P,K,N] how far each node is from each vehicle."""
+    """Return the distance [P,K,N] of each node from each vehicle."""
     place_pn2, here_pk = seen.context["map"][seen.row_n, :, :2], seen.observation["here"]
     at_pk2 = place_pn2.gather(1, here_pk[..., None].expand(-1, -1, 2))
     return torch.linalg.vector_norm(at_pk2[:, :, None] - place_pn2[:, None], dim=-1)

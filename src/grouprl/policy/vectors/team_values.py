@@ -131,6 +131,6 @@ class TeamValues(ValuePolicy):
         return total_n
 
     def _legal(self, seen: Seen) -> Tensor:
-        """Return [N,K,A] the legal actions."""
+        """Return a mask [N,K,A] of the legal actions."""
         assert seen.legal_na is not None
         return open_actions(seen.legal_na.unflatten(-1, (self.agents, self.counts[0])))

@@ -35,7 +35,7 @@ def arithmetic(share: float, temperature: float) -> Mix:
 
 
 class BlendedDecoder:
-    """Two decoders that go the same way; logits are a mixture of theirs.
+    """Two decoders that get the same tokens; logits are a mixture of theirs.
 
     Keys and values are not kept between turns.
     """

@@ -26,9 +26,9 @@ from grouprl.policy.fused_attention import fused_attention
 CHUNK = 2**18
 """Numbers of an elementwise product computed at a time: they should stay in the second-level cache of a core."""
 SHARED_ROWS = 4
-"""Rows per prompt from which prompts are stored once,"""
+"""Rows per prompt from which prompts are stored once, if that saves enough (`SHARED_NUMBERS`)."""
 SHARED_NUMBERS = 100_000
-"""provided that it saves at least so many key elements per layer: it needs a few more operations per token."""
+"""Key elements per layer that storing prompts once has to save: it needs a few more operations per token."""
 SLOT_ROWS = 32
 """Number of rows from which the slot layout is used; with fewer rows, one small product per row and head needs fewer
 operations.

@@ -29,7 +29,7 @@ the last step, and the tokens that rows get step by step. One prompt is padded i
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
 HALF_CLOSE, HALF_WRONG, NEARER = 0.05, 0.5, 2
 """Largest gap of the probe's logits (`_gap`). In half precision, rounding alone may send a token to another expert: up
-to the second one, decoding without padding is taken where its gap is so many times smaller, else decoding with it.
+to `HALF_WRONG`, decoding without padding is chosen if its gap is `NEARER` times smaller, else decoding with it.
 """
 FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, LookupError, AssertionError)
 """Errors of models that cannot be decoded in some way."""
@@ -120,7 +120,7 @@ def _kind_for(model: PreTrainedModel) -> type[ByForward]:
 
 @torch.inference_mode()
 def _whole(model: PreTrainedModel) -> torch.Tensor:
-    """Return the logits [N,V] of every row before the last step, and of the kept ones behind it, by a pass over each
+    """Return the logits [N,V] of every row before the last step, and of the kept ones after it, by a pass over each
     row alone.
     """
     prompts, found = _prompts(model), []
@@ -144,7 +144,7 @@ def _decoded(decoder: ByForward) -> torch.Tensor:
 
 
 def _prompts(model: PreTrainedModel) -> list[tuple[int, ...]]:
-    """Return the probe's prompts, so short that the model has positions for what comes behind them."""
+    """Return the probe's prompts, so short that the model has positions for the tokens that follow."""
     room = positions_of(model.config.get_text_config())
     return [prompt if room is None else prompt[: max(1, room - len(NEXT))] for prompt in PROMPTS]
 

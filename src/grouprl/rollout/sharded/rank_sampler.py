@@ -36,7 +36,7 @@ class ActingCopies:
 
 
 OpenSession = tuple[int, ActingCopies]
-"""Key of a rank's open session: samplers of the policy and of its reference number theirs alike."""
+"""Key of a rank's open session: samplers of the policy and of its reference use the same numbers."""
 
 
 @dataclass(frozen=True)

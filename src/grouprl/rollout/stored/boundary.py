@@ -124,7 +124,7 @@ def pieces_of(policy: TextSide, example: Example, rows: Sequence[StoredRow]) -> 
 
 
 def _rendered(policy: TextSide, prompt: Prompt, row: StoredRow) -> list[Piece] | None:
-    """Return what the chat template renders after a prompt for a completion; None if it renders the prompt anew."""
+    """Return what the chat template renders after a prompt for a completion; None if it then changes the prompt."""
     assert not isinstance(prompt, str)
     said = row.messages or (Message(role="assistant", content=row.completion),)
     done, pieces, count = "", list[Piece](), 0

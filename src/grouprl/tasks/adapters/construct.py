@@ -187,7 +187,7 @@ class Construct(SeededTask):
         return 1
 
     def first_text(self, example: Example) -> str:
-        """Return which instance it is, for a reader."""
+        """Return a text that tells a reader which instance it is."""
         which = "" if self._given is not None else f" of size {self._problem.size}, seed {example.columns['seed']}"
         return f"{self._problem.name}{which}"
 

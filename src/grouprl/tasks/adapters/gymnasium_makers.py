@@ -23,7 +23,7 @@ def made(name: str, config: JsonMapping, who: str, wrappers: Sequence[Wrapper] =
     """Return a Gymnasium environment with `wrappers` around it, the first innermost; `who` names the task in messages.
 
     `name` is what gymnasium.make takes, or the import path of a class or function (path/to/file.py:name,
-    pkg.module:name) that is called with `config`. A vector environment of one place serves, too, also one that only
+    pkg.module:name) that is called with `config`. A vector environment of one place also serves, even one that only
     gymnasium.make_vec makes.
 
     Raises:

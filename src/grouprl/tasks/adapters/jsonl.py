@@ -22,7 +22,7 @@ DEEPEST = 500
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt may have at most a 64th of that."""
 BLANK = b"\xef\xbb\xbf \t\r\n"
-"""Bytes that may stand before the first character of a file: a mark of UTF-8, blanks, ends of lines."""
+"""Bytes that may stand before the first character of a file: UTF-8's byte order mark, blanks, ends of lines."""
 ONE_EACH = "each line is one JSON object"
 OTHER_BYTES = (
     (b"\x1f\x8b", "compressed by gzip", "Unpack it with gunzip"),
@@ -72,7 +72,7 @@ def array_in(path: str) -> Table | None:
     """Return the objects of a file that is one JSON array; None for a file that does not begin as one.
 
     Raises:
-        InputError: it is not JSON, or holds something else than objects; the message names the first.
+        InputError: it is not JSON, or holds a value that is not an object; the message names the first.
     """
     first = next((line for line in _lines(path) if line.strip(BLANK)), b"")
     if not first.lstrip(BLANK).startswith(b"["):

@@ -22,11 +22,11 @@ from grouprl.tasks.registry import register_task
 class Solved(Construct):
     """Learn from best solutions, choice by choice: solved:tsp, cvrp, knapsack, assignment.
 
-    A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small, or by PyVRP
-    (solver: pyvrp), whose tours and routes are as good as its search makes them; method: sft imitates its choices (BQ-
-    NCO, arXiv:2301.03313, with model: quotient and state: rest). Where several orders of choices make the same
-    solution, one is drawn: the city where a tour starts and its direction, the order of routes and items. Evaluations
-    build solutions of other instances, as construct:... does.
+    A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small, or by
+    PyVRP (solver: pyvrp), whose tours and routes are as good as its search makes them; method: sft imitates its
+    choices (BQ-NCO, arXiv:2301.03313, with model: quotient and state: rest). Where several orders of choices make
+    the same solution, one is drawn: the city where a tour starts and its direction, the order of routes and items.
+    Evaluations build solutions of other instances, as construct:... does.
     """
 
     cut: bool = Field(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 REGRESSION = "regression"
-"""The problem of transformers whose labels are numbers, each with an output of its own."""
+"""The problem type of transformers whose labels are numbers, each with an output of its own."""
 TAU = "preference_tau"
 """The name in config.json of the temperature of a preference model, which only such a model has."""
 
@@ -27,7 +27,7 @@ class Columns:
     tau: float | None = None
 
     def write(self, config: PretrainedConfig) -> None:
-        """Write them into a model's configuration, as transformers names labels."""
+        """Write the names into a model's configuration, as transformers names labels."""
         config.id2label = dict(enumerate(self.names))
         config.label2id = {name: number for number, name in enumerate(self.names)}
         config.problem_type = REGRESSION

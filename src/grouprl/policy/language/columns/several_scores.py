@@ -114,6 +114,6 @@ class GeneralPreferenceModel(ColumnsModel):
     def chances(
         self, prompts: Sequence[str | Sequence[Message]], first: Sequence[str], second: Sequence[str]
     ) -> Tensor:
-        """Return P(first ≻ second) of each two completions of a prompt, [B]; raises InputError as `tokens_of` does."""
+        """Return P(first ≻ second) of each pair of completions, [B]; raises InputError as `tokens_of` does."""
         value_bd = self.column_values(self.tokens_of([*prompts, *prompts], [*first, *second]))
         return (preference_scores(*value_bd.chunk(2)) / self.tau).sigmoid()

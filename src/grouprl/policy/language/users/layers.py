@@ -1,4 +1,4 @@
-"""The layers that make a belief about a user of states of judged texts, and a score of a state and a user (VPL)."""
+"""The layers that turn states of judged texts into a belief about a user, and a state and a user into a score (VPL)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class UserLayers(nn.Module):
     """Variational layers over users (VPL, arXiv:2408.10075).
 
     A judgement, [e(better); e(worse)], goes through three layers; the judgements of a user attend to each other, and
-    their mean gives means and log-variances of the user's latent vector z. Another three layers make a score of
-    [e(y); z]. The arguments are the width of a state, of z and of hidden layers; weights are drawn from `seed`.
+    their mean gives means and log-variances of the user's latent vector z. Another three layers turn [e(y); z] into a
+    score. The arguments are the width of a state, of z and of hidden layers; weights are drawn from `seed`.
     """
 
     def __init__(self, states: int, latent: int, hidden: int, seed: int = 0) -> None:
@@ -46,7 +46,7 @@ class UserLayers(nn.Module):
         Args:
             better_nh: the state of the better text of each judgement.
             worse_nh: that of the worse one.
-            user_n: [N] whose judgement it is, a number below `users`.
+            user_n: [N] the user of each judgement, a number below `users`.
             users: U; a user without judgements has the prior, means and log-variances of 0.
         """
         judged_nz = self.judged(torch.cat([better_nh, worse_nh], dim=1))

@@ -80,7 +80,7 @@ class Reader:
 
 
 def _own_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
-    """Return the token that `text` is; None if it is unknown, or several."""
+    """Return the single token that encodes `text`; None if it is unknown, or takes several."""
     try:
         ids = encode(tokenizer, text)
     except InputError:

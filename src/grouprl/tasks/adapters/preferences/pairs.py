@@ -205,9 +205,7 @@ class Pairs(RowTask):
 
     @property
     def undecided(self) -> bool:
-        """True if the model decides whether prompts are messages: the rows' own, or beside conversations those of
-        evaluations.
-        """
+        """True if the model decides whether prompts are messages: those of the rows, or only those of evaluations."""
         asked = isinstance(self._inner, QuestionTask) and self._inner.undecided
         return super().undecided or (asked and not isinstance(self.example("train", 0).prompt, str))
 
@@ -321,7 +319,7 @@ class Pairs(RowTask):
                 yield {**whole, self.chosen: whole[self.rejected], self.rejected: whole[self.chosen]}, number
 
     def _with_prompt(self, row: JsonMapping, judged: Judged) -> JsonMapping:
-        """Return a row whose prompt was found in its completions with columns of their own; others as they are."""
+        """Return a row of a pair with its prompt, winner and loser in columns of their own; any other row as it is."""
         if self.chosen not in self._format.columns:
             return row
         winner, loser = judged.completions[:2]

@@ -108,7 +108,7 @@ def formats(names: Names) -> tuple[Format, ...]:
 def common_prompt(chosen: Sequence[object], rejected: Sequence[object]) -> int:
     """Return how many characters or messages of two completions are their prompt: those that they begin with alike.
 
-    A space before the first difference belongs to the completions. If two do not differ as far as both go, the last
+    A space before the first difference belongs to the completions. If one is the beginning of the other, the last
     character or message of the shorter one is its completion. This is the rule of `extract_prompt` in TRL 1.16, except
     where nothing is shared: there TRL may take all but the last character of the chosen one.
     """
@@ -316,7 +316,7 @@ def finite_number(given: object, what: str, label: str) -> float:
 
 
 def _number_in(text: str) -> object:
-    """Return the number that a text is, else the text; Python alone reads 1_0 as one."""
+    """Return the number that a text spells, else the text, such as 1_0, which only Python reads as a number."""
     try:
         return text if "_" in text else float(text)
     except ValueError:
@@ -324,7 +324,7 @@ def _number_in(text: str) -> object:
 
 
 def _completion(row: JsonMapping, column: str, label: str) -> object:
-    """Return a completion, after a look at its form; its messages are checked when they are read."""
+    """Return a completion, after a check of its form; its messages are checked when they are read."""
     if column not in row:
         raise InputError(
             f"The column '{column}' is missing in {label}", f"the first row has it; it has {', '.join(row)}"
@@ -366,7 +366,7 @@ def refuse_written(row: JsonMapping, columns: Iterable[str], label: str) -> None
 
 
 def refuse_pictures(row: JsonMapping, label: str) -> None:
-    """Raise InputError for a row with a picture; an empty cell of such a column is none."""
+    """Raise InputError for a row with a picture; an empty cell of such a column does not count."""
     for column in PICTURES:
         if row.get(column) not in (None, "", [], ()):
             raise InputError(

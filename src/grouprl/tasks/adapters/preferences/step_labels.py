@@ -19,7 +19,7 @@ from grouprl.tasks.table import Table
 from grouprl.tasks.task import without_folder
 
 BETWEEN = "\n"
-"""What stands behind each step, as in TRL."""
+"""The separator after each step, as in TRL."""
 
 
 @register_task("step_labels", argument="path")
@@ -127,5 +127,5 @@ def _text(step: object) -> str:
 
 
 def prefixes(steps: Sequence[str], separator: str) -> list[str]:
-    """Return the text up to the end of each step, the separator behind it included."""
+    """Return the text up to the end of each step, the separator after it included."""
     return ["".join(step + separator for step in steps[: end + 1]) for end in range(len(steps))]

@@ -1,4 +1,4 @@
-"""Trajectories as they are read, held against the spaces of the environment that they come from."""
+"""Trajectories as they are read, checked against the spaces of the environment that they come from."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _components(given: object, where: str) -> dict[str, float]:
 
 
 def _plain(values: object) -> np.ndarray | None:
-    """Return values as an array of numbers; None if they are none, or numbers that no array holds."""
+    """Return values as an array of numbers; None if they are not numbers, or numbers that no array holds."""
     try:
         found = np.asarray(values)
     except (TypeError, ValueError, OverflowError):
@@ -171,7 +171,7 @@ def _final_mask(legal_ta: np.ndarray | None, spaces: Spaces, length: int) -> np.
 
 
 def _masks(values: object, spaces: Spaces, actions: np.ndarray, where: str) -> np.ndarray | None:
-    """Return the masks of what may be done before each action, and if it is given after the last one, [T,A] or
+    """Return the masks of what may be done before each action and, if that is given, after the last one, [T,A] or
     [T+1,A].
     """
     if values is None:

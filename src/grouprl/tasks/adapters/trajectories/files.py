@@ -69,7 +69,7 @@ def check_names(raw: Raw, where: str) -> None:
 
 
 def write(path: str | Path, episodes: Sequence[StoredEpisode], groups: Sequence[int] | None = None) -> None:
-    """Write trajectories as JSON lines, which `trajectories:PATH` reads; those with one of `groups` are a group."""
+    """Write trajectories as JSON lines, for `trajectories:PATH`; those with the same entry of `groups` form a group."""
     with Path(path).open("w", encoding="utf-8") as file:
         for number, each in enumerate(episodes):
             row = each.as_row() | ({} if groups is None else {"group": groups[number]})

@@ -62,7 +62,7 @@ def return_scale(rows: Sequence[StoredEpisode]) -> float:
 
 @dataclass
 class AskedEpisode:
-    """An episode of an environment that is asked for a return: its observations show what of it is still to go.
+    """An episode of an environment that is asked for a return: its observations show how much of it is still to go.
 
     Args:
         inner: the environment's episode.

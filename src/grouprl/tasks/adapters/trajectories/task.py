@@ -53,7 +53,7 @@ class Trajectories(OptionTask):
     _scale: float = PrivateAttr(1.0)
 
     def model_post_init(self, context: object) -> None:
-        """Read the trajectories and hold them against the spaces of the environment.
+        """Read the trajectories and check them against the spaces of the environment.
 
         Raises:
             InputError: the task `of` has no arrays, there are no trajectories, one does not fit the spaces, or returns

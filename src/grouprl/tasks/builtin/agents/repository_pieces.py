@@ -29,7 +29,7 @@ class CodePiece:
     """The possible names of the function."""
     source: str
     calls: Callable[[random.Random], list[Arguments]]
-    """Makes the arguments of a few calls from a random generator, different ones each time."""
+    """Function that makes the arguments of a few calls from a random generator, different ones each time."""
     bugs: tuple[Bug, ...]
     uses: str = ""
     """The first name of the piece of another module that it uses."""

@@ -69,7 +69,7 @@ class Duels(GeneratedTask):
         return str(example.columns["wanted"])[0]
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: alone no letter is right."""
+        """Return no examples: by itself no letter is right."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Preferences between words with a true reward that is known, so that what is learned can be held against it."""
+"""Preferences between words with a true reward that is known, so that what is learned can be compared with it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Preferences(GeneratedTask):
         )
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return three letters, behind the annotator's other judgements, and the judged words."""
+        """Return three letters, after the annotator's other judgements, and the judged words."""
         wanted = "".join(rng.sample(LETTERS, WANTED))
         annotator = rng.randrange(self.annotators)
         columns: dict[str, object] = {"wanted": wanted, "annotator": annotator, "annotators": self.annotators}

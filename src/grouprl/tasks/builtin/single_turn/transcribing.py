@@ -19,7 +19,7 @@ ALIKE = {"o": "0", "l": "1", "i": "1", "s": "5", "0": "o", "1": "l", "5": "s"}
 
 @register_task("transcribe")
 class Transcribe(GeneratedTask):
-    """Write down a badly scanned page of text, formulas and tables; what a sign must be, the kind of its block tells.
+    """Write down a badly scanned page of text, formulas and tables; the kind of a block tells what its signs can be.
 
     Text has letters alone, tables have digits alone, a formula has a letter, a sign and a digit between dollar signs.
     The prompt is "c0l s0\\n$x+s$\\nl&5>", a completion "col so\\n$x+5$\\n1&5". A demonstration corrects every sign that
@@ -47,7 +47,7 @@ class Transcribe(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """The mean over the kinds of block of how like they are; the whole page is right if it is the same."""
+        """The mean likeness of the blocks over their kinds; a page is right if all of it is the same."""
         return document
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:

@@ -61,7 +61,9 @@ class Words(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """The share of wanted letters; with directions its weighted sum with the length, with variety that as well."""
+        """The share of wanted letters; with directions, weighted with the length; with variety, also paid for different
+        ones.
+        """
         if self.variety:
             return varied_word
         return directed_word if self.directions else liked_word
