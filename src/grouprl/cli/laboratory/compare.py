@@ -97,7 +97,7 @@ def compare_command(
     budget is spent. Results: curves with bands, interquartile means and
     differences with intervals, p-values corrected for their number.
 
-    Runs are kept in the folder by what they hold: the same command continues
+    Runs are kept in the folder by their contents: the same command continues
     after a kill with the same result, and one with a further method makes only
     what is missing. See compare.md.
     """
