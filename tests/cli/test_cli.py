@@ -288,7 +288,7 @@ def test_eval_options(finished):
     sampled = json.loads(call("eval", str(finished), "--sampled", "--json").stdout)
     assert "eval/greedy" not in sampled
     assert "pass@4 with 2 samples" in error("eval", str(finished), "--k", "4", "--samples", "2")
-    assert "list of positive numbers" in error("eval", str(finished), "--k", "1,x")
+    assert "list of positive whole numbers" in error("eval", str(finished), "--k", "1,x")
     assert "no checkpoint 7" in error("eval", str(finished), "--checkpoint", "7")
     assert "no checkpoint warmup-7" in error("eval", str(finished), "--checkpoint", "warmup-7")
 

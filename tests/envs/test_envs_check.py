@@ -351,7 +351,7 @@ def test_the_command_examines_a_class_in_a_file(tmp_path, monkeypatch):
     text = " ".join(done.stdout.split())
     assert "✗ no end" in text
     assert "The episode continued after 7 turns" in text
-    assert "1 problem(s)" in text
+    assert ": 1 problem, " in text
     data = json.loads(call("coins.py:Endless", "--json", "--max-turns", "7").stdout)
     assert (data["ok"], data["environment"], data["problems"][0]["name"]) == (False, "coins.py:Endless", "no end")
     assert call("coins.py:not_callable").exit_code == 2

@@ -172,5 +172,5 @@ def test_a_row_that_cannot_be_read_is_left_out_with_the_reason(tmp_path):
     with (tmp_path / "one.jsonl").open("a") as file:
         file.write(json.dumps(unread) + "\n")
     said = complaint(str(tmp_path / "rm"), str(tmp_path / "one.jsonl"), code=0)
-    assert "1 rows cannot be read and are left out: 9." in said
+    assert "rows that cannot be read and are left out (1): 9." in said
     assert "not in the tokenizer's alphabet" in said

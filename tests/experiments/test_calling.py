@@ -17,9 +17,9 @@ DEFAULTS = {"k": (1, 8), "samples": 8}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"methods": {"base": "dapo"}}, "methods=.*it is a list"),
-        ({"methods": None}, "methods=None.*it is a list"),
-        ({"changes": "steps=3"}, "changes='steps=3'.*it is a list"),
+        ({"methods": {"base": "dapo"}}, "methods=.*it must be a list"),
+        ({"methods": None}, "methods=None.*it must be a list"),
+        ({"changes": "steps=3"}, "changes='steps=3'.*it must be a list"),
         ({"over": {"optim.lr": "1e-4"}}, "over=.*lists of different values"),
         ({"over": {"optim.lr": []}}, "over=.*lists of different values"),
         ({"over": ["optim.lr=1e-4"]}, "over=.*lists of different values"),

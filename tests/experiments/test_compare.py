@@ -121,7 +121,7 @@ def test_the_result(tmp_path: Path) -> None:
     assert final.improvement.value == 1.0
     assert height.mean == pytest.approx(0.1)  # curves rise straight from 0
     assert result.verdict() == "dr_grpo better than grpo (eval/pass@1 at the end, 3 seeds)."
-    assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
+    assert any("all their steps" in note for note in result.notes)  # 40 of 160 tokens
 
 
 def test_a_result_prints_its_verdict_and_what_weakens_it(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_single_learner_in_an_actor_has_workers_of_all_kinds(here, nodes, tmp_
     kill(ranks(tmp_path)[0])
     said = finished(driver, tmp_path)
     assert "learner 0 was lost (it was ended by signal 9)" in said
-    assert "1 learner(s), which share the model and train" in said
+    assert "1 learner, which trains" in said
     same_results(here(1, acted=True), tmp_path / "run")
     closed_account(tmp_path / "run")
 

@@ -112,8 +112,8 @@ def test_a_plan_says_what_is_placed_where(cluster, tmp_path):
     found = planned(tmp_path, THERE)
     assert not found.refusals
     (note,) = [note for note in found.notes if "Ray 2.60.0" in note]
-    assert "at 10.0.0.5:6379: 2 nodes, 8 CPUs, 2 GPUs. Placed there, spread over the nodes: 2 sampler(s)" in note
-    assert "2 reward worker(s): 1 CPU each" in note
+    assert "at 10.0.0.5:6379: 2 nodes, 8 CPUs, 2 GPUs. Placed there, spread over the nodes: 2 samplers" in note
+    assert "2 reward workers: 1 CPU each" in note
     assert "environment" not in note
     assert "The learner stays in the process that is started" in note
     assert not [idle for idle in found.idle if "cluster" in idle]
@@ -172,7 +172,7 @@ def test_a_plan_says_where_learners_are(cluster, tmp_path):
     found = planned(tmp_path, THERE | {"learners": 2, "learner_gpus": 1.0})
     assert not found.refusals
     (note,) = [note for note in found.notes if "Ray 2.60.0" in note]
-    assert "spread over the nodes: 2 learner(s), which share the model and train: 1 CPU, 1 GPU each; 2 sampler" in note
+    assert "spread over the nodes: 2 learners, which share the model and train: 1 CPU, 1 GPU each; 2 sampler" in note
     assert "The process that is started watches them" in note
     assert not planned(tmp_path, {"ray": "auto", "learners": 1, "samplers": 0, "rewards": 0}).refusals
 

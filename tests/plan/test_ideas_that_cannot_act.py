@@ -60,8 +60,8 @@ def test_strategies_by_number_leave_nothing_to_search_between_them() -> None:
 
 
 def test_scales_that_move_over_the_run_say_when_it_has_one_step() -> None:
-    assert said(planned("horizon_drift", "steps=1"), "knows no time")
-    assert not said(planned("horizon_drift", "steps=2"), "knows no time")
+    assert said(planned("horizon_drift", "steps=1"), "they stay at alpha and beta")
+    assert not said(planned("horizon_drift", "steps=2"), "they stay at alpha and beta")
 
 
 def on_actions(**batch: int) -> Config:

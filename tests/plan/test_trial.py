@@ -99,7 +99,7 @@ def test_a_reward_that_fails_on_all_is_refused(name: str, said: str) -> None:
         ("last_word", "fails on an empty completion: the reward raised IndexError"),
         ("first_row_is_bad", "fails on a completion: the reward raised ZeroDivisionError"),
         ("of_the_solution_alone", "fails on a completion: the reward raised KeyError"),
-        ("none", r"returned None \(does not apply\) for all of 19"),
+        ("none", r"returned None \(does not apply\) for all 19"),
     ],
 )
 def test_a_reward_that_fails_on_some_is_a_note(name: str, said: str) -> None:

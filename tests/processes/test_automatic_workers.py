@@ -94,4 +94,4 @@ def test_an_environment_says_its_own_weight_and_the_plan_says_the_number(tmp_pat
     }
     (said,) = (each.text for each in plan(parse_config(config)).findings if each.code == "workers")
     assert "starts 2 here: each starts a process of about 3 GiB" in said
-    assert "16 core(s) and 8.0 GiB" in said
+    assert "16 cores and 8.0 GiB" in said

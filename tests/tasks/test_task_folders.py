@@ -50,10 +50,10 @@ def test_splits_and_fingerprints(tmp_path):
     [
         ({"prompt": ""}, "has no prompt"),
         ({"tests": []}, "There are no tests in the job 'one'"),
-        ({"tests": [{"fiel": "a"}]}, "has one of the keys"),
+        ({"tests": [{"fiel": "a"}]}, "must have one of the keys"),
         ({"promt": "x"}, "has the key 'promt'"),
-        ({"solution": "ls"}, "it is a list of commands"),
-        ({"split": "test"}, "it is train or eval"),
+        ({"solution": "ls"}, "it must be a list of commands"),
+        ({"split": "test"}, "it must be train or eval"),
         ({"files": {"a": b"\xff\xfe"}}, "is not text"),
     ],
 )

@@ -116,7 +116,9 @@ def _target(name: str) -> Target:
     if inspect.isclass(found) and issubclass(found, Task):
         return _of_task(load_task(name))
     if not callable(found):
-        raise InputError(f"'{name}' is not an environment", "it is a class, or a function that returns an environment")
+        raise InputError(
+            f"'{name}' is not an environment", "it must be a class, or a function that returns an environment"
+        )
     return Target(
         partial(check_environment, found),
         lambda number: Example(f"{name}/{number}", "", {"seed": number}),
@@ -145,7 +147,7 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     starts = [Start(task.example("train", 0), 0)]
     begun = demonstrate(encoder, task.environment, starts, max_turns=0, max_new_tokens=1, agents=task.agents)
     found = check_template(encoder, begun.prompts, sampling.history, turns=True, calls=sampling.tool_calls)
-    rule = "what an episode shows reaches the policy, and what the policy says stays as it said it"
+    rule = "the policy is shown all that the episode shows, and its own words stay as it wrote them"
     unshown = [each.what for each in begun.failures if each.what.startswith(UNSHOWN)]
     said = [*((True, what) for what in (*unshown, *found.refusals)), *((False, what) for what in found.notes)]
     return [
@@ -190,7 +192,9 @@ def _show(name: str, report: EnvironmentReport, console: Console) -> None:
     for finding in (*report.problems, *report.advice):
         _show_finding(finding, console)
     if report.problems:
-        console.print(Text(f"{name}: {len(report.problems)} problem(s), {len(report.advice)} advice", style="bold red"))
+        count = len(report.problems)
+        found = f"{name}: {count} problem{'s' * (count != 1)}, {len(report.advice)} advice"
+        console.print(Text(found, style="bold red"))
     else:
         more = f", {len(report.advice)} advice" if report.advice else ""
         console.print(Text(f"{name}: no problems{more}", style="bold green"))

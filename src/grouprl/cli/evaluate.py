@@ -116,7 +116,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise InputError(f"--k {text}", "it is a list of positive numbers", "For instance --k 1,8")
+        raise InputError(f"--k {text}", "it must be a list of positive whole numbers", "For instance --k 1,8")
     return found
 
 
@@ -163,7 +163,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     for note in found.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if found.failed:
-        console.print(f"[yellow]note:[/] {found.failed} completions could not be scored; they are left out")
+        console.print(f"[yellow]note:[/] completions that could not be scored and are left out: {found.failed}")
 
 
 def _show_completions(found: Evaluation, console: Console) -> None:

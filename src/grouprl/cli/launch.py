@@ -37,7 +37,10 @@ def launch_command(
     processes: Annotated[
         int | None,
         typer.Option(
-            "--processes", "-n", min=1, help="Number of processes that share the model; srun says it for its tasks."
+            "--processes",
+            "-n",
+            min=1,
+            help="Number of processes that share the model (under srun: its number of tasks).",
         ),
     ] = None,
 ) -> None:

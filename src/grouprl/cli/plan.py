@@ -42,17 +42,20 @@ def plan_command(
     ] = None,
     completion_tokens: Annotated[
         float | None,
-        typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the bound)."),
+        typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the limit)."),
     ] = None,
     price: Annotated[
         float | None, typer.Option(metavar="X", min=0, help="With --on: price of an accelerator for an hour.")
     ] = None,
     power: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN", help="A run as pilot: which groups teach, and how much shows a difference."),
+        typer.Option(
+            metavar="RUN",
+            help="Use a run as a pilot: which groups teach, and how many prompts and seeds show a difference.",
+        ),
     ] = None,
     see: Annotated[
-        float | None, typer.Option(metavar="X", help="With --power: the difference (default: 0.03).")
+        float | None, typer.Option(metavar="X", help="With --power: the difference to be seen (default: 0.03).")
     ] = None,
 ) -> None:
     """Show what a run will do, and check it: nothing is trained or written.

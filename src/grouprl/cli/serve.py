@@ -57,13 +57,15 @@ AnswerSeconds = Annotated[float, typer.Option(min=1, help="Seconds that a comple
 BodySize = Annotated[float, typer.Option(min=0.01, help="Largest size of a request, in MB.")]
 PromptChars = Annotated[
     int | None,
-    typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
+    typer.Option(min=1, help="Most characters of a request (default: 16 for each token that the model has room for)."),
 ]
 KeepMinutes = Annotated[float, typer.Option(min=0, help="Minutes that rows are kept after their last use.")]
-KeepSize = Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")]
+KeepSize = Annotated[float, typer.Option(min=1, help="Approximate memory for the rows of all keys together, in MB.")]
 CallSyntaxName = Annotated[
     str | None,
-    typer.Option(metavar="SYNTAX", help="The syntax of tool calls (default: as its template, or the run)."),
+    typer.Option(
+        metavar="SYNTAX", help="The syntax of tool calls (default: that of the chat template, or of the run)."
+    ),
 ]
 
 HistoryRule = Annotated[
@@ -139,7 +141,7 @@ def serve_command(
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
     if unknown_parameters not in UNKNOWN:
-        raise InputError(f"--unknown-parameters {unknown_parameters}", f"it is {' or '.join(UNKNOWN)}")
+        raise InputError(f"--unknown-parameters {unknown_parameters}", f"it must be {' or '.join(UNKNOWN)}")
     policy, make = _policy(source, checkpoint, device, engine)
     opened = ExitStack()
     service = Service(

@@ -135,6 +135,6 @@ def said(before: Config, after: Config) -> list[str]:
     if before.steps == after.steps or after.optim.schedule == "constant":
         return []
     return [
-        f"the run has {after.steps} steps now instead of {before.steps}; optim.schedule {after.optim.schedule} is that "
-        "of the new number, so the learning rate changes at this point"
+        f"the run has {after.steps} steps now instead of {before.steps}; optim.schedule {after.optim.schedule} follows "
+        "the new number, so the learning rate changes at this point"
     ]

@@ -260,7 +260,9 @@ def write_new(kind: str, name: str, folder: Path) -> list[Path]:
     if kind not in KINDS:
         raise InputError(f"new makes nothing of the kind '{kind}'", remedy=suggest(kind, KINDS))
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
-        raise InputError(f"the name {name!r}", "it names a file and a function: small letters, digits and _")
+        raise InputError(
+            f"the name {name!r}", "it names a file and a function, so it may hold only small letters, digits and _"
+        )
     title = "".join(word.capitalize() for word in name.split("_"))
     files = zip((f"{name}.py", f"test_{name}.py", f"{name}.yaml"), KINDS[kind], strict=True)
     texts = {folder / file: Template(text).substitute(name=name, Class=title) for file, text in files if text}

@@ -83,7 +83,7 @@ def _difference(run: RunFolder, files: list[str], moves: Mapping[str, str]) -> s
             pair = (before.splitlines(), now.splitlines())
             lines += difflib.unified_diff(*pair, f"{path} then", f"{moved_path(path, moves)} now", lineterm="", n=1)
     more = len(lines) - DIFFERENCE_LINES
-    return "\n".join([*lines[:DIFFERENCE_LINES], *[f"… and {more} lines more"] * (more > 0)])
+    return "\n".join([*lines[:DIFFERENCE_LINES], *[f"… and {more} more line{'s' * (more > 1)}"] * (more > 0)])
 
 
 def _digest_of(text: str) -> str:

@@ -54,7 +54,7 @@ def refuse_missing(run: RunFolder, config: Config) -> None:
     for kept in _stored(run):
         if Path(kept.name).is_absolute() and kept.name in task and not Path(kept.name).exists():
             raise InputError(
-                f"{kept.name} is gone, which the run {run.path} reads",
+                f"{kept.name} is gone, and the run {run.path} reads it",
                 "a resumed run continues with the same prompts",
                 "Put it back, or give its new path: --set task.path=NEW/PLACE, or --set task=… as it was given",
             )

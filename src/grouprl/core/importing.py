@@ -54,7 +54,8 @@ def import_object(path: str, what: str) -> object:
     location, _, name = path.rpartition(":")
     if not location or not name:
         raise InputError(
-            f"The {what} '{path}' is not an import path", "it reads pkg.module:name or path/to/file.py:name"
+            f"The {what} '{path}' is not an import path",
+            "it must have the form pkg.module:name or path/to/file.py:name",
         )
     module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
     found: object = module

@@ -80,7 +80,7 @@ def _of_arrays(findings: Sequence[EnvironmentFinding]) -> Iterator[EnvironmentFi
         if finding.name == "beginning":
             yield replace(finding, serious=False)
         elif finding.name == "step raises":
-            yield replace(finding, rule="step raises nothing on an action of its space")
+            yield replace(finding, rule="step must not raise on an action of its space")
         elif finding.name not in ("no correct", "validity"):
             yield finding
 

@@ -263,7 +263,7 @@ class _Examiner:
                 with self._limit("close"):
                     awaited(environment.close())
             except (Exception, SystemExit) as error:
-                rule = "close() releases all resources, raises nothing, and may be called twice"
+                rule = "close() releases all resources, must not raise, and may be called twice"
                 what = f"{'A second ' if turn else ''}close() raised {raised(error)}"
                 self.findings.add(name, what, rule, "Remember in an attribute that the environment is closed.")
                 return
@@ -284,7 +284,7 @@ class _Examiner:
             what = f"{name}{given} raised {raised(error)}"
             rule = "an environment answers every text: what it cannot understand is an observation with valid=False"
             if name != "step":
-                rule = f"{name} raises nothing"
+                rule = f"{name} must not raise"
             self.findings.add(f"{name} raises", what, rule, turn=turn)
             raise _Stop from error
 

@@ -333,7 +333,7 @@ def _parents(agents: tuple[str, ...], given: str | Mapping[str, tuple[str, ...]]
         return {agent: agents[:number] for number, agent in enumerate(agents)}
     chosen = {} if given == "" else given
     if not isinstance(chosen, Mapping):
-        raise InputError(f"parents = {given!r}", "they are given by agent, or are 'all'")
+        raise InputError(f"parents = {given!r}", "they must be given by agent, or be 'all'")
     found = {agent: tuple(chosen.get(agent, ())) for agent in agents}
     wrong = [a for a in chosen if a not in agents] + [
         p for number, agent in enumerate(agents) for p in found[agent] if p not in agents[:number]

@@ -115,6 +115,6 @@ def _measure(name: str, known: Collection[str]) -> str:
     if found is None:
         names = [each.removeprefix("metric/") for each in known]
         raise InputError(
-            f"eval.best = {name}", "it names a measure of the run's own evaluations", suggest(plain, names)
+            f"eval.best = {name}", "it must name a measure of the run's own evaluations", suggest(plain, names)
         )
     return found

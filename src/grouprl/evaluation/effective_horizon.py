@@ -95,7 +95,7 @@ def effective_horizon(
     for look in (Look(k, 2**power) for k in range(1, depth + 1) for power in range(most.bit_length())):
         found = [world.acted(look, np.random.default_rng([seed, number])) for number in range(repeats)]
         if max(found) > best + CLOSE:
-            raise InputError(f"a return of {max(found):g}", f"the best is said to be {best:g}", "Raise best")
+            raise InputError(f"a return of {max(found):g}", f"no return may be above best = {best:g}", "Raise best")
         reached[look] = float(np.mean([earned >= best - CLOSE for earned in found]))
     return EffectiveHorizon(reached, world.actions)
 

@@ -232,7 +232,7 @@ def evaluate_rows(
         samples=_shown(found, requested, shown),
         template=template_shares([example.prompt for example in requested]),
         notes=(
-            *(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
+            *(f"'{task.name}' has {count} held-out prompts, fewer than the {prompts} requested: all are used",) * few,
             *(f"{name} applies to none of the completions, and has no value" for name in values if name not in named),
         ),
     )
@@ -279,7 +279,7 @@ def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: 
 
 def _check_request(prompts: int, samples: int, k: Sequence[int], greedy: bool) -> None:
     if prompts < 1 or samples < 0:
-        raise InputError(f"prompts={prompts}, samples={samples}", "prompts >= 1 and samples >= 0")
+        raise InputError(f"prompts={prompts}, samples={samples}", "prompts must be at least 1, and samples at least 0")
     if not samples and not greedy:
         raise InputError("samples=0 without greedy completions", "there is nothing to evaluate", "Request one of them")
     bad = [each for each in k if not 1 <= each <= samples]

@@ -34,7 +34,9 @@ def methods_of(text: str) -> list[Choice]:
     """
     found = read_yaml(f"[{text}]", f"--methods {text}")
     if not isinstance(found, list) or not found:
-        raise InputError(f"--methods {text!r} names no method", "it is a list: grpo,dr_grpo", "See: grouprl methods")
+        raise InputError(
+            f"--methods {text!r} names no method", "it must be a list: grpo,dr_grpo", "See: grouprl methods"
+        )
     wrong = [each for each in found if not isinstance(each, str | Mapping)]
     if wrong:
         raise InputError(
@@ -55,7 +57,7 @@ def sweep_of(option: str, given: str) -> tuple[str, Values]:
     values = read_yaml(f"[{text}]", f"{option} {given}") if equals and key and text.strip() else None
     if not isinstance(values, list) or not values:
         raise InputError(
-            f"{option} {given}", "it names a setting and its values", f"Write: {option} optim.lr=1e-4,3e-4"
+            f"{option} {given}", "it must name a setting and its values", f"Write: {option} optim.lr=1e-4,3e-4"
         )
     written = tuple(each if isinstance(each, str) else json.dumps(each) for each in values)
     if len(set(written)) < len(written):

@@ -61,14 +61,14 @@ def budget_of(text: str) -> Budget:
     """
     unit, equals, amount = text.partition("=")
     if unit not in get_args(Unit):
-        raise InputError(f"--budget {text}", f"it is counted in {', '.join(get_args(Unit))}", "Write: --budget tokens")
+        raise InputError(f"--budget {text}", f"units are {', '.join(get_args(Unit))}", "Write: --budget tokens")
     try:
         value = float(amount.replace("_", "").replace(",", "")) if equals else None
     except ValueError:
         value = -1.0
     whole = value is None or unit != "steps" or value.is_integer()
     if value is not None and (not 0 < value < 1e15 or not whole):
-        raise InputError(f"--budget {text}", "the amount is a positive number, of steps a whole one")
+        raise InputError(f"--budget {text}", "the amount must be a positive number, and whole for steps")
     return Budget(next(each for each in get_args(Unit) if each == unit), value)
 
 

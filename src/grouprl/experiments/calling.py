@@ -211,13 +211,13 @@ def _numbers_fit(**given: int | None) -> None:
     """Raise InputError for a number of seeds or workers that is not a whole one, at least 1."""
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"{name}={shortened(value)}", "it is a whole number, at least 1")
+            raise InputError(f"{name}={shortened(value)}", "it must be a whole number, at least 1")
 
 
 def _sequence(argument: str, given: object) -> None:
     """Raise InputError for what is not a list, where one is asked for: a text or a mapping would be taken apart."""
     if not isinstance(given, list | tuple):
-        raise InputError(f"{argument}={shortened(given)}", "it is a list", f"Put it into one: {argument}=[…]")
+        raise InputError(f"{argument}={shortened(given)}", "it must be a list", f"Put it into one: {argument}=[…]")
 
 
 def _teller(runs: int, console: Console, measure: str | None) -> Tell:

@@ -106,7 +106,7 @@ class Comparison:
         found = [arm for arm in self.arms if self.against in (None, arm.label)]
         if not found:
             labels = ", ".join(arm.label for arm in self.arms)
-            raise InputError(f"--against {self.against}", f"it is one of the arms: {labels}")
+            raise InputError(f"--against {self.against}", f"it must be one of the arms: {labels}")
         return found[0]
 
     def grid(self, source: Ground, arm: Arm) -> list[tuple[str, ...]]:

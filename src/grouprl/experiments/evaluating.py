@@ -217,9 +217,9 @@ def _numbers_of(defaults: JsonObject, given: JsonObject, k: Sequence[int] | None
 def _check_numbers(k: Sequence[int] | None, samples: int | None) -> None:
     """Raise InputError for a `k` or `samples` that is not a whole number, or too small."""
     if k is not None and not (isinstance(k, list | tuple) and k and all(map(_counts, k))):
-        raise InputError(f"k={shortened(k)}", "it is a list of whole numbers, each at least 1", "Write: k=[1, 8]")
+        raise InputError(f"k={shortened(k)}", "it must be a list of whole numbers, each at least 1", "Write: k=[1, 8]")
     if samples is not None and not _counts(samples):
-        rule = "it is a whole number, at least 1"
+        rule = "it must be a whole number, at least 1"
         raise InputError(f"samples={shortened(samples)}", rule, "For greedy completions alone: greedy=True")
 
 

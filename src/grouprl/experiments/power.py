@@ -170,5 +170,5 @@ def seeds_needed(deviation: float, difference: float) -> int | None:
 
 def _positive(difference: float) -> float:
     if difference <= 0:
-        raise InputError(f"a difference of {difference:g}", "it is above 0")
+        raise InputError(f"a difference of {difference:g}", "it must be above 0")
     return difference

@@ -314,14 +314,14 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
         if short:
             share = interquartile_mean(np.array([[each.costs[unit] / amounts[source]] for each in short]))
             notes.append(
-                f"{len(short)} runs of {arm} on {source} made all the steps they may before the budget was spent "
-                f"({share:.0%} of it); their curves are level from there. More steps (--steps) let them spend it."
+                f"Of the runs of {arm} on {source}, {len(short)} made all their steps before the budget was spent "
+                f"({share:.0%} of it); from there on, their curves are level. More steps (--steps) let them spend it."
             )
         most = max(each.costs[unit] for each in outcomes) / amounts[source] if unit != "steps" else 1.0
         if most > OVERSPENT:
             notes.append(
                 f"A run of {arm} on {source} spent {most:.0%} of the budget, as it ends with the step that spends it: "
-                "its final measure is that of more than the others had. Give a larger budget."
+                "its final measure is that of more training than the others had. Give a larger budget."
             )
     return notes
 

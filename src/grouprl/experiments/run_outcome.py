@@ -69,7 +69,7 @@ class RunOutcome:
         """Return the values of a measure at all evaluations. Raises InputError: the run has no such measure."""
         if measure not in self.measures:
             known = suggest(measure, self.measures)
-            raise InputError(f"the runs have no measure '{measure}'", "it is one of their evaluations", known)
+            raise InputError(f"the runs have no measure '{measure}'", "it must be one of their evaluations", known)
         return self.measures[measure]
 
 

@@ -238,7 +238,7 @@ def _zero_rows(method: Method, example: ContrastExample) -> None:
     ready, logp_bt = _ready(method, example)
     zero_b = method.zero_rows(ready)
     if zero_b.shape != ready.group_b.shape or zero_b.dtype != torch.bool:
-        raise InputError("zero_rows returned " + str(list(zero_b.shape)), "it is one true or false per row")
+        raise InputError("zero_rows returned " + str(list(zero_b.shape)), "it must be one true or false per row")
     gradient_bt = _gradient(method, ready, logp_bt)
     wrong = (zero_b & (gradient_bt != 0).any(1)).nonzero()[:, 0].tolist()
     if wrong:

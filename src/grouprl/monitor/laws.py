@@ -56,7 +56,7 @@ def fit_entropy_law(entropy_n: Sequence[float], reward_n: Sequence[float]) -> En
     x_n = np.exp(h_n)
     spread = float(((x_n - x_n.mean()) ** 2).sum())
     if float(np.ptp(h_n)) == 0:
-        raise InputError("all entropies are the same", "a line needs two of them", "Give more steps")
+        raise InputError("all entropies are the same", "a line needs at least two that differ", "Give more steps")
     slope = float(((x_n - x_n.mean()) * (r_n - r_n.mean())).sum()) / spread
     a, b = -slope, float(r_n.mean() - slope * x_n.mean())
     words = []
@@ -119,10 +119,13 @@ def fit_sigmoid_law(
     keep_n = c_n >= skip
     c_n, r_n = c_n[keep_n], r_n[keep_n]
     if len(c_n) < 4:
-        raise InputError(f"{len(c_n)} points from compute {skip:g} on", "a sigmoid needs four", "Lower skip")
+        what = f"{len(c_n)} point{'s' * (len(c_n) != 1)} from compute {skip:g} on"
+        raise InputError(what, "a sigmoid needs at least four", "Lower skip")
     gain = float(r_n.max()) - start
     if gain <= 0:
-        raise InputError(f"no pass rate exceeds start = {start:g}", "the law is one of growth", "Check start")
+        raise InputError(
+            f"no pass rate exceeds start = {start:g}", "the law describes growth from there", "Lower start"
+        )
     grid = np.linspace(1.001, 3.0, 200) * gain + start if ceilings is None else np.asarray(ceilings, float)
     best = min((_given_ceiling(float(a), c_n, r_n, start) for a in grid if a > start), key=lambda found: found[0])
     _, ceiling, exponent, midpoint = _refined(best, c_n, r_n, start, precision)

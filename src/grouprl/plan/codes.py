@@ -55,7 +55,7 @@ OWN_SAMPLES = _plan(
 REFERENCE = _plan(
     "no_reference",
     ("refusal", "note"),
-    "The method compares with a reference model: the run keeps none, or which weights it is.",
+    "The method compares with a reference model, and the run keeps none; as a note, which weights it has.",
     "Set model.reference to auto or initial, or to the folder of another model.",
     "model.reference",
 )
@@ -199,7 +199,7 @@ METHOD_SETTINGS = _plan(
 WORKERS = _plan(
     "workers",
     "note",
-    "How many workers `environment.workers: auto` starts, where each starts a process of some weight.",
+    "The number of workers that `environment.workers: auto` starts, where the process of each takes much memory.",
     "Set environment.workers to another number.",
     "environment.workers",
 )
@@ -213,8 +213,8 @@ REPEATED_PROMPTS = _plan(
 TEMPERATURE = _plan(
     "temperature",
     "warning",
-    "Sampling is as good as greedy, or as good as uniform.",
-    "Usual is 1.",
+    "Sampling is practically greedy, or practically uniform.",
+    "The usual temperature is 1.",
     "sampling.temperature",
 )
 UNVERIFIED = _plan(

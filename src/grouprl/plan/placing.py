@@ -20,9 +20,9 @@ from grouprl.processes.current_ranks import current_ranks, launched, placed_by, 
 from grouprl.rollout.engines import LOCAL
 
 WHAT: Mapping[Kind, str] = {
-    "sampler": "sampler(s), each with a copy of the model",
-    "reward": "reward worker(s)",
-    "environment": "environment worker(s)",
+    "sampler": "sampler{s}, each with a copy of the model",
+    "reward": "reward worker{s}",
+    "environment": "environment worker{s}",
 }
 LEARNER_SETTINGS = ("learner_cpus", "learner_gpus")
 SETTINGS = (
@@ -140,11 +140,19 @@ def _no_room(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
 def _notes(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
     counts, cluster = placed_counts(run), run.config.cluster
     how = "spread over the nodes" if cluster.strategy == "spread" else "packed onto few nodes"
-    placed = [f"{count} {WHAT[kind]}: {words(bundle_of(cluster, kind))} each" for kind, count in counts.items()]
+    placed = [
+        f"{count} {WHAT[kind].format(s='s' * (count != 1))}: {words(bundle_of(cluster, kind))} each"
+        for kind, count in counts.items()
+    ]
     learner = "The learner stays in the process that is started"
     if cluster.learners:
         own = words(bundle_of(cluster, "learner"))
-        placed = [f"{cluster.learners} learner(s), which share the model and train: {own} each", *placed]
+        which = (
+            "1 learner, which trains"
+            if cluster.learners == 1
+            else f"{cluster.learners} learners, which share the model and train"
+        )
+        placed = [f"{which}: {own} each", *placed]
         learner = "The process that is started watches them"
     yield f"{facts.words()}. Placed there, {how}: {'; '.join(placed)}. {learner}"
     where = "the sampling process" if run.config.run.samples_apart else "the trainer"

@@ -77,9 +77,10 @@ def _workers(run: ResolvedRun) -> Iterator[str]:
     count, _ = automatic(run.task)
     free = free_memory()
     room = "" if free is None else f" and {free / 2**30:.1f} GiB of free memory"
+    cores = core_count()
     yield (
         f"environment.workers is auto, which starts {count} here: each starts a process of about {heavy:g} GiB, and "
-        f"there are {core_count()} core(s){room}"
+        f"this machine has {cores} core{'s' * (cores != 1)}{room}"
     )
 
 
@@ -106,13 +107,13 @@ def _temperature(value: float) -> Iterator[Finding]:
     """Yield a finding if sampling is practically greedy, or practically uniform."""
     if value < COLDEST:
         yield codes.TEMPERATURE(
-            f"sampling.temperature {value:g} is as good as greedy: the completions of a prompt are all the same, "
+            f"sampling.temperature {value:g} is practically greedy: the completions of a prompt are all the same, "
             "and groups without variance teach nothing",
             "Usual is 1",
         )
     elif value > HOTTEST:
         yield codes.TEMPERATURE(
-            f"sampling.temperature {value:g} is as good as uniform: the model has no say in what is sampled, "
+            f"sampling.temperature {value:g} is practically uniform: the model has no say in what is sampled, "
             "and log-probs hardly depend on it",
             "Usual is 1",
         )

@@ -122,7 +122,7 @@ def _tried(
             break  # each further one would run into the time limit, too
     if not problems:
         return RewardTrial(
-            notes=[f"the reward '{name}' returned None (does not apply) for all of {tried} completions tried"]
+            notes=[f"the reward '{name}' returned None (does not apply) for all {tried} completions that were tried"]
         )
     first = next((each for each in problems if each.completion), problems[0])
     return RewardTrial(

@@ -192,7 +192,11 @@ def _check_tokens(wire: Wire) -> None:
     except Refused as error:
         if error.status == 401:
             raise
-        raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
+        raise InputError(
+            str(error),
+            "completions are sampled there, with tokens in and tokens out",
+            "Start the server with --enable-scale-out",
+        ) from None
 
 
 def _model(wire: Wire) -> JsonObject:

@@ -111,7 +111,7 @@ def _number(name: str, default: int) -> int:
     """Return a number that a launcher gave as an environment variable; `default` if it gave none."""
     given = os.environ.get(name) or str(default)
     if not given.isdecimal():
-        raise InputError(f"{name}={given}", "it is a whole number", f"Unset {name}, or start the run by torchrun")
+        raise InputError(f"{name}={given}", "it must be a whole number", f"Unset {name}, or start the run by torchrun")
     return int(given)
 
 

@@ -180,5 +180,9 @@ def stored_of(task: object, example: object) -> Sequence[StoredRow | StoredEpiso
     """
     if not isinstance(task, StoredRows):
         name = getattr(task, "name", task)
-        raise InputError(f"the task '{name}' has no stored rows", "they are to be weighed before any is sampled")
+        raise InputError(
+            f"the task '{name}' has no stored rows",
+            "a part of the method weighs stored rows before any is sampled",
+            "Take a task with stored rows, such as pairs:FILE, or leave the part out",
+        )
     return task.stored_rows(example)

@@ -269,7 +269,7 @@ def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
     for (row, _), text in zip(known, policy.decode_all([ids for _, ids in known]), strict=True):
         if text != row.completion:
             raise InputError(
-                f"stored token ids read {text[:60]!r}, and were {row.completion[:60]!r}",
+                f"stored token ids of {row.completion[:60]!r} read {text[:60]!r} here",
                 "rollouts are stored as tokens, which another tokenizer decodes to a different text",
                 "Train the model that they were sampled from, or one of its family",
             )

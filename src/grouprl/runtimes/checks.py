@@ -164,7 +164,9 @@ def read_checks(plain: Sequence[Mapping[str, object]], where: str = "the tests")
     for each in plain:
         named = [name for name in by_key if isinstance(each, Mapping) and name in each]
         if len(named) != 1:
-            raise InputError(f"A test of {where} is {shortened(each)}", f"it has one of the keys {', '.join(by_key)}")
+            raise InputError(
+                f"A test of {where} is {shortened(each)}", f"it must have one of the keys {', '.join(by_key)}"
+            )
         try:
             found.append(by_key[named[0]](**each))
         except pydantic.ValidationError as error:

@@ -241,9 +241,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
             )
         self._make = cast("Callable[..., Environment]", make)
         if empty := [name for name, values in self.grid.items() if not values or name == "seed"]:
-            raise InputError(f"task.grid has {empty[0]}: {self.grid[empty[0]]}", "it lists values of an argument")
+            raise InputError(
+                f"task.grid has {empty[0]}: {self.grid[empty[0]]}", "it must list the values of an argument"
+            )
         try:
-            with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
+            with self._named("cannot be made", "its constructor must not raise"), alarm(MAKING):
                 environment = self._build(self.setting(0))
         except TooLong:
             rule = f"its constructor must return within {MAKING:g} seconds, because every episode makes one"
@@ -255,14 +257,14 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         self._spaces = getattr(environment, "spaces", None)
         self._strategies = int(getattr(environment, "strategies", 1))
         if not isinstance(self._spaces, Spaces | None):
-            raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
+            raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they must be grouprl.protocols.Spaces")
         if self.horizon is not None and self._spaces is None:
             raise InputError(
                 f"task.horizon = {self.horizon} for '{self.path}'",
                 "only environments of arrays continue from step to step",
                 "Leave it out, or give the class spaces (grouprl.protocols.Spaces)",
             )
-        with self._named("cannot be closed", "close() raises nothing"):
+        with self._named("cannot be closed", "close() must not raise"):
             close(environment)
         self._check_alike()
 

@@ -193,7 +193,7 @@ def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None,
             folder.
     """
     if not source.strip():
-        raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
+        raise InputError("SOURCE is empty", "it must be a YAML file, the name of a recipe, or a run folder")
     if not resume and starts() and (begun := _begun_in(source, changes, folder)) is not None:
         return choose(source, (), begun, True)  # with the settings that it began with
     if Path(source).is_dir():

@@ -142,7 +142,7 @@ class LoadedRun:
         records = read_records(self._run.metrics) if self._run.metrics.is_file() else []
         known = (*PHASES, *dict.fromkeys(str(record.get("phase")) for record in records))
         if phase is not None and phase not in known:
-            raise InputError(f"phase={shortened(phase)}", f"it is one of {', '.join(PHASES)}, or None for all")
+            raise InputError(f"phase={shortened(phase)}", f"it must be one of {', '.join(PHASES)}, or None for all")
         return [record for record in records if phase in (None, record.get("phase"))]
 
     def _repr_html_(self) -> str:

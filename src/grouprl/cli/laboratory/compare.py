@@ -52,7 +52,10 @@ def compare_command(
     ] = "tokens",
     tune: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=V,V", help="Try these for each arm (default: optim.lr, a third and thrice)."),
+        typer.Option(
+            metavar="KEY=V,V",
+            help="Try these values for each arm (default: optim.lr, a third of it and three times it).",
+        ),
     ] = None,
     no_tune: Annotated[bool, typer.Option("--no-tune", help="Take the settings as they are; the result says so.")] = (
         False
@@ -71,14 +74,18 @@ def compare_command(
         str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
     ] = None,
     lower_is_better: Annotated[
-        bool, typer.Option("--lower-is-better", help="Less of the measure is better, as of a length or an error.")
+        bool,
+        typer.Option("--lower-is-better", help="A lower value of the measure is better, such as a length or an error."),
     ] = False,
     folder: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/compare"),
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")
     ] = None,
     ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Make runs on a Ray cluster, or `auto`; see compare.md.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Make the runs on the Ray cluster at this address (auto: find one); see compare.md."
+        ),
     ] = None,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be run, and run nothing.")] = False,
     as_json: AsJson = False,

@@ -95,7 +95,7 @@ def _outcome(data: RunData) -> str:
 
     steps = len(data.of_phase("train"))
     words = verdict(*evaluations(data)).words
-    return data.worded(f"{steps} steps. {words}")
+    return data.worded(f"{steps} step{'s' * (steps != 1)}. {words}")
 
 
 def _lines(data: RunData, each: Diagnosis) -> Iterator[Text]:

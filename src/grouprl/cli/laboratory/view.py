@@ -33,7 +33,7 @@ def view_command(
         typer.Option(
             metavar="SECRET",
             envvar="GROUPRL_VIEW_TOKEN",
-            help="Show nothing without it (beyond this machine: one is made if you give none).",
+            help="Secret that every request must carry (if other machines can connect, one is made by default).",
             show_default=False,
         ),
     ] = "",

@@ -94,7 +94,7 @@ def rewardbench_command(
         names = ", ".join(name for name, _ in report.left_out[:5]) + (", …" if len(report.left_out) > 5 else "")
         first = report.left_out[0][1]
         telling(stderr=True).print(
-            f"[yellow]note:[/] {len(report.left_out)} rows cannot be read and are left out: {escape(names)}. "
+            f"[yellow]note:[/] rows that cannot be read and are left out ({len(report.left_out)}): {escape(names)}. "
             f"The first: {escape(first)}"
         )
 

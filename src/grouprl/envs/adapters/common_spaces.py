@@ -33,7 +33,7 @@ def agent_names(env: Peopled) -> tuple[str, ...]:
     names = list(env.possible_agents)
     texts = [name for name in names if isinstance(name, str)]
     if not names:
-        raise InputError("possible_agents is empty", "it names every agent that an episode may have")
+        raise InputError("possible_agents is empty", "it must name every agent that an episode may have")
     if len(texts) < len(names) or len(set(texts)) < len(texts):
         raise InputError(
             f"possible_agents is {names}",

@@ -32,7 +32,9 @@ def begun(env: gymnasium.Env, seed: int) -> tuple[object, JsonMapping]:
     """Return the first observation of an episode, and its info. Raises InputError if reset() returns anything else."""
     found = env.reset(seed=seed)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
-        raise InputError(f"reset() returned {shortened(found)}", "it returns an observation and a mapping, info", OLDER)
+        raise InputError(
+            f"reset() returned {shortened(found)}", "it must return an observation and a mapping, info", OLDER
+        )
     return cast("tuple[object, JsonMapping]", found)
 
 
@@ -84,7 +86,9 @@ def flag(given: object, what: str) -> bool:
         return given
     found = np.asarray(given)
     if found.size != 1 or found.dtype.kind not in "biuf" or found.item() not in (0, 1):
-        raise InputError(f"step() returned {what} = {shortened(given)}", f"{what} is true or false", "bool(…)")
+        raise InputError(
+            f"step() returned {what} = {shortened(given)}", f"{what} must be true or false", "Return bool(…)"
+        )
     return bool(found.item())
 
 
@@ -128,4 +132,6 @@ def made_in_time(name: str) -> Iterator[None]:
 
 def not_made(name: str, error: BaseException) -> InputError:
     """Return the error for an environment that fails while it is made."""
-    return InputError(f"'{name}' fails while it is made: {raised(error)}", "it raises nothing", "See task.config")
+    return InputError(
+        f"'{name}' fails while it is made: {raised(error)}", "making it must not raise", "See task.config"
+    )

@@ -101,7 +101,9 @@ class PettingZooWorld:
     def _told(self, method: str, count: int, found: object) -> tuple[JsonMapping, ...]:
         """Return what reset() or step() returned: as many mappings by agent as it has to."""
         if not isinstance(found, tuple) or len(found) != count or not all(isinstance(each, Mapping) for each in found):
-            raise InputError(f"{method}() returned {shortened(found)}", f"it returns {RETURNS[method]}, each by agent")
+            raise InputError(
+                f"{method}() returned {shortened(found)}", f"it must return {RETURNS[method]}, each by agent"
+            )
         return found
 
     def _shown(

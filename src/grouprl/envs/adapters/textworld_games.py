@@ -137,6 +137,6 @@ def games_at(path: str) -> tuple[Path, ...]:
     if not kept:
         raise InputError(
             f"There is no game at '{path}'",
-            f"it is a file that ends in .z3, .z5, .z8, .json or .tw-pddl, a folder of such files, or '{GENERATED}'",
+            f"a game is a file that ends in .z3, .z5, .z8, .json or .tw-pddl, a folder of such files, or '{GENERATED}'",
         )
     return kept

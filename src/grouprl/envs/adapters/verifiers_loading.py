@@ -78,7 +78,7 @@ def _load(name: str, args: Mapping[str, object], settings: Mapping[str, object],
     if not _exports_taskset(module):
         raise InputError(
             f"The module '{module.__name__}' is not an environment of verifiers",
-            "it has a function load_environment, or from verifiers 0.4 a taskset in __all__",
+            "it must have a function load_environment, or from verifiers 0.4 a taskset in __all__",
         )
     with _in_words(name), _undisturbed():
         game = V1Rollouts(name, args, settings, success)
@@ -150,7 +150,7 @@ def _module(name: str) -> ModuleType:
     """Import the module of an environment. Raises InputError if there is none, or its import fails."""
     path = name.rpartition("/")[2].partition("@")[0].replace("-", "_")
     if not path.isidentifier():
-        raise InputError(f"'{name}' is not the name of an environment", 'it is "name" or "owner/name"')
+        raise InputError(f"'{name}' is not the name of an environment", 'it must have the form "name" or "owner/name"')
     own = f"verifiers.v1.tasksets.{path}"
     for each in (path, own):
         try:

@@ -84,7 +84,7 @@ class InfiltratedWorld:
 
     def __init__(self, world: JointWorld, adversary: str) -> None:
         if adversary not in world.agents:
-            raise InputError(f"adversary = {adversary!r}", f"it is one of {', '.join(world.agents)}")
+            raise InputError(f"adversary = {adversary!r}", f"it must be one of {', '.join(world.agents)}")
         self._world, self._adversary = world, adversary
         self.spaces = world.spaces
         self.agents = (*world.agents, *accomplices(world.agents, adversary))

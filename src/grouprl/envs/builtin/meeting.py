@@ -31,7 +31,7 @@ class MeetingWorld:
     def __init__(self, worth: Sequence[float], least: int, most: int, rounds: int) -> None:
         self._worth_p = np.asarray(worth, dtype=float)
         if self._worth_p.ndim != 1 or len(self._worth_p) < 2 or not np.isfinite(self._worth_p).all():
-            raise InputError(f"worth = {worth}", "it is a list of two finite numbers or more, one for each place")
+            raise InputError(f"worth = {worth}", "it must be a list of two or more finite numbers, one for each place")
         if not 2 <= least <= most <= len(PARTY) or rounds < 1:
             raise InputError(
                 f"least={least}, most={most}, rounds={rounds}",

@@ -27,7 +27,10 @@ class MatrixWorld:
     def __init__(self, payoff: Sequence[Sequence[float]]) -> None:
         self._payoff = np.asarray(payoff, dtype=float)
         if self._payoff.ndim != 2 or len(set(self._payoff.shape)) != 1 or not np.isfinite(self._payoff).all():
-            raise InputError(f"payoff = {payoff}", "it is a square of finite numbers, a row for each of row's actions")
+            raise InputError(
+                f"payoff = {payoff}",
+                "it must be a square matrix of finite numbers, with a line for each action of the agent `row`",
+            )
         self.spaces = Spaces(Box((1,)), Discrete(len(self._payoff)))
         self._earned = float("nan")
 
@@ -65,7 +68,7 @@ class ColorGridWorld:
                 "two agents and both colours' blocks need a cell each, and there is at least one round",
             )
         if not 0 <= switch <= 1:
-            raise InputError(f"switch={switch}", "it is a probability")
+            raise InputError(f"switch={switch}", "it must be a probability")
         self._size, self._count, self._penalty = size, blocks, penalty
         self._switch, self._rounds = switch, rounds
         self.spaces = Spaces(Box((4 * size * size + 2,), 0.0, 1.0), Discrete(len(MOVES)))

@@ -183,7 +183,7 @@ class ProfiledFleet(DeliveryFleet):
 
     def __init__(self, customers: int = 8, vehicles: int = 3, weight: float = 0.2, forbidden: float = 0.0) -> None:
         if not 0 <= forbidden < 1:
-            raise InputError(f"forbidden = {forbidden}", "it is a share of pairs, from 0 to below 1")
+            raise InputError(f"forbidden = {forbidden}", "it must be a share of pairs, at least 0 and below 1")
         super().__init__(customers, vehicles)
         self._weight, self._forbidden = weight, forbidden
 

@@ -49,7 +49,9 @@ class Inventory:
         backlog: bool = True,
     ) -> None:
         if len(demand) < 2 or min(demand) < 0 or not math.isclose(sum(demand), 1.0, abs_tol=1e-6):
-            raise InputError(f"demand {tuple(demand)}", "it is the chance of 0, 1, 2 … units, which add up to 1")
+            raise InputError(
+                f"demand {tuple(demand)}", "it must hold the chances of 0, 1, 2 … units, which add up to 1"
+            )
         if min(holding, penalty) < 0 or lead < 0 or min(periods, largest) < 1:
             raise InputError(
                 f"holding {holding}, penalty {penalty}, lead {lead}, periods {periods}, largest {largest}",
@@ -72,7 +74,9 @@ class Inventory:
         """Place an order. Raises InputError for one that is too large, and when no episode is under way."""
         order = int(np.asarray(action))
         if self.period >= len(self._demands) or not 0 <= order <= self.largest:
-            raise InputError(f"an order of {order} in period {self.period}", f"it is 0 to {self.largest}, in a period")
+            raise InputError(
+                f"an order of {order} in period {self.period}", f"orders are 0 to {self.largest}, within an episode"
+            )
         demanded = self._demands[self.period]
         self.stock, self.coming, cost = self.after(self.stock, self.coming, order, demanded)
         self.period += 1

@@ -69,7 +69,9 @@ def _parts(path: Path) -> _Parts:
             lines = found.sections.setdefault(name.removesuffix("_SECTION"), [])
         elif colon:
             if found.facts.setdefault(name, value) != value and name not in REMARKS:
-                raise found.refused(f"{name} : {found.facts[name]} and {name} : {value}", "it is said once")
+                raise found.refused(
+                    f"{name} : {found.facts[name]} and {name} : {value}", "an instance may say it only once"
+                )
             lines = None
         elif line and lines is not None:
             lines.append(line.split())
@@ -82,7 +84,7 @@ def _kind(parts: _Parts) -> str:
         raise parts.refused(f"the TYPE {kind}", "it must be TSP or CVRP")
     others = sorted(set(parts.sections) - set(SECTIONS))
     if others:
-        raise parts.refused(f"{others[0]}_SECTION", f"what it says is not kept; there may be {', '.join(SECTIONS)}")
+        raise parts.refused(f"{others[0]}_SECTION", f"this section is not supported; known are {', '.join(SECTIONS)}")
     for name in LIMITS:
         if name in parts.facts:
             raise parts.refused(f"{name} : {parts.facts[name]}", *LIMITS[name])

@@ -69,7 +69,7 @@ def _row(row: JsonMapping, label: str) -> BenchRow:
 def _texts(value: object, where: str) -> Sequence[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not texts or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where} is {value!r:.60}", "it is a text, or a list of texts")
+        raise InputError(f"{where} is {value!r:.60}", "it must be a text, or a list of texts")
     return texts
 
 
@@ -82,6 +82,7 @@ def tie_of(row: BenchRow) -> tuple[str, str]:
     kind, _, number = row.id.partition(":")
     if kind not in KINDS or not number:
         raise InputError(
-            f"a row of the subset Ties has the id '{row.id}'", 'it is "ref:NUMBER" (one right answer) or "tied:NUMBER"'
+            f"a row of the subset Ties has the id '{row.id}'",
+            'it must be "ref:NUMBER" (one right answer) or "tied:NUMBER"',
         )
     return kind, number

@@ -77,5 +77,5 @@ def parse_cluster(text: str) -> Cluster:
         raise InputError(f"--on is '{text}': there is no accelerator '{name}'", remedy=suggest(name, accelerators()))
     nodes, per_node = (int(first or 1), int(second)) if second else (1, int(first or 1))
     if not 1 <= nodes * per_node <= MOST:
-        raise InputError(f"--on is '{text}', {nodes * per_node} accelerators", f"there are 1 to {MOST:,}")
+        raise InputError(f"--on is '{text}', {nodes * per_node} accelerators", f"a cluster has 1 to {MOST:,}")
     return Cluster(nodes, per_node, accelerators()[known[name.casefold()]])

@@ -107,7 +107,7 @@ def _check_size(file: Path, name: str, value: object) -> None:
     most = MOST_LAYERS if name in ("num_hidden_layers", "n_layer") else None
     if isinstance(value, int) and value >= 1 and (most is None or value <= most):
         return
-    rule = "it is a whole number from 1" if most is None else f"there are 1 to {most:,}"
+    rule = "it must be a whole number from 1" if most is None else f"there must be 1 to {most:,}"
     raise InputError(f"{file} has {name}: {json.dumps(value)}", rule, "Copy the config.json of the model")
 
 

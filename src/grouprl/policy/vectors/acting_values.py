@@ -65,7 +65,9 @@ class ValuePolicy(ArrayPolicy):
 
     def __init__(self, build: Build, parts: Mapping[str, nn.Module], explore: float) -> None:
         if not 0 <= explore <= 1:
-            raise InputError(f"model.settings.explore = {explore}", "it is a probability", "Set it between 0 and 1")
+            raise InputError(
+                f"model.settings.explore = {explore}", "it must be a probability", "Set it between 0 and 1"
+            )
         followers = {f"old_{name}": FollowingModule(each) for name, each in parts.items()}
         module = nn.ModuleDict({**parts, **followers})
         module.register_buffer("explore", torch.tensor(explore))

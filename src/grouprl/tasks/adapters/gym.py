@@ -115,7 +115,8 @@ class Gym(SeededTask):
     @property
     def description(self) -> str:
         """A sentence with the environment and its actions."""
-        return f"Gymnasium's {self.id}, actions {', '.join(self._words) or f'of {self._numbers} number(s)'}."
+        numbers = f"of {self._numbers} number{'s' * (self._numbers != 1)}"
+        return f"Gymnasium's {self.id}, actions {', '.join(self._words) or numbers}."
 
     @property
     def max_turns(self) -> int:

@@ -60,7 +60,7 @@ def own_maker(name: str) -> Callable[..., object] | None:
         return None  # an id has a version: module:Game-v0
     found = import_object(name, "environment")
     if not callable(found):
-        raise InputError(f"'{name}' is not an environment", "it names a class, or a function that returns one")
+        raise InputError(f"'{name}' is not an environment", "it must name a class, or a function that returns one")
     return found
 
 
@@ -137,11 +137,13 @@ def _wrapped(env: object, wrapper: Wrapper) -> object:
     path = given.pop("name", None)
     if not isinstance(path, str):
         raise InputError(
-            f"a wrapper is {wrapper}", "it is an import path, or a mapping with it as name", "gymnasium.wrappers:…"
+            f"a wrapper is {wrapper}",
+            "it must be an import path, or a mapping that has one as its name",
+            "gymnasium.wrappers:…",
         )
     make = import_object(path, "wrapper")
     if not callable(make):
-        raise InputError(f"'{path}' is not a wrapper", "it names a class, or a function of an environment")
+        raise InputError(f"'{path}' is not a wrapper", "it must name a class, or a function of an environment")
     try:
         return make(env, **given)
     except (TypeError, ValueError, AssertionError) as error:

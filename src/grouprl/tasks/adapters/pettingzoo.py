@@ -111,7 +111,7 @@ class PettingZoo(SeededTask):
         module = self._module()
         maker = next((getattr(module, name) for name in MAKERS if hasattr(module, name)), None)
         if maker is None:
-            raise InputError(f"The module '{self.id}' has no environment", f"it has one of {', '.join(MAKERS)}")
+            raise InputError(f"The module '{self.id}' has no environment", f"it must have one of {', '.join(MAKERS)}")
         return maker
 
     def _module(self) -> object:

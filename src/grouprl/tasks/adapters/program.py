@@ -166,12 +166,12 @@ def _launch(path: str) -> Launch:
     except ValueError as error:
         raise InputError(f"The program {path!r} is not a command line: {error}") from error
     if not words:
-        raise InputError("The program is empty", "it is file.py:function or a command line")
+        raise InputError("The program is empty", "it must be file.py:function or a command line")
     return CommandLaunch(words)
 
 
 def _imported(path: str, what: str) -> Callable[..., object]:
     found = import_object(path, what)
     if not callable(found):
-        raise InputError(f"The {what} '{path}' is {type(found).__name__}", "it is a function")
+        raise InputError(f"The {what} '{path}' is {type(found).__name__}", "it must be a function")
     return found

@@ -116,15 +116,15 @@ def _read(head: Path, split: Split) -> tuple[Example, Split]:
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{HEAD} of {where} cannot be read: {error}") from error
     if not isinstance(told, dict) or not isinstance(told.get("prompt"), str) or not told["prompt"].strip():
-        raise InputError(f"{HEAD} of {where} has no prompt", "it has `prompt`, a text, and `tests`")
+        raise InputError(f"{HEAD} of {where} has no prompt", "it must have `prompt`, a text, and `tests`")
     if odd := sorted(map(str, told.keys() - KEYS)):
         raise InputError(f"{HEAD} of {where} has the key '{odd[0]}'", f"the keys are {', '.join(sorted(KEYS))}")
     tests, solution = told.get("tests") or [], told.get("solution") or []
     read_checks(tests, where)
     if not isinstance(solution, list) or not all(isinstance(each, str) for each in solution):
-        raise InputError(f"The solution of {where} is {solution!r}", "it is a list of commands")
+        raise InputError(f"The solution of {where} is {solution!r}", "it must be a list of commands")
     if told.get("split", split) not in ("train", "eval"):
-        raise InputError(f"The split of {where} is {told['split']!r}", "it is train or eval")
+        raise InputError(f"The split of {where} is {told['split']!r}", "it must be train or eval")
     columns = {"files": _files(head.parent / "files", where), "tests": tests, "solution": solution, "slips": []}
     example = Example(f"task_folders/{head.parent.name}", f"{told['prompt'].strip()}{PROMPT}", columns)
     return example, told.get("split", split)

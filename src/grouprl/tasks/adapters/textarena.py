@@ -62,7 +62,9 @@ class TextArena(BoundedTurns, SeededTask):
         try:
             self._begin(self.example("train", 0))
         except (AssertionError, ValueError, KeyError, IndexError) as error:
-            raise InputError(f"TextArena's '{self.id}' does not begin with {found} player(s)", str(error)) from error
+            raise InputError(
+                f"TextArena's '{self.id}' does not begin with {found} player{'s' * (found != 1)}", str(error)
+            ) from error
 
     def _make(self) -> textarena.Env:
         try:
@@ -92,7 +94,7 @@ class TextArena(BoundedTurns, SeededTask):
     @property
     def description(self) -> str:
         """A sentence with the game and the number of players."""
-        return f"TextArena's {self.id}, {self._players} player(s)."
+        return f"TextArena's {self.id}, {self._players} player{'s' * (self._players != 1)}."
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -172,8 +172,13 @@ class TextWorld(TextGameTask):
     @property
     def description(self) -> str:
         """A sentence that describes the games."""
-        made = f"{self.rooms} room(s), {self.objects} object(s), quests of {self.quest_length}"
-        return f"TextWorld's game {self.game}." if self.game != GENERATED else f"Games of TextWorld's: {made}."
+        sizes = ((self.rooms, "room"), (self.objects, "object"))
+        made = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in sizes)
+        return (
+            f"TextWorld's game {self.game}."
+            if self.game != GENERATED
+            else f"Games of TextWorld's: {made}, quests of {self.quest_length}."
+        )
 
     def size(self, split: Split) -> int:
         """Return how many games a split has."""

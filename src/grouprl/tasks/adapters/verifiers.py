@@ -105,13 +105,13 @@ class Verifiers(OptionTask):
         rest = [row for row, prompt in zip(train, prompts, strict=True) if prompt in apart]
         if held_out is not None and rest and not self.drop_overlap:
             raise InputError(
-                f"{len(rest)} training row(s) of the environment '{self.id}' are in its data for evaluation, too",
+                f"Of the training rows of the environment '{self.id}', {len(rest)} are in its data for evaluation, too",
                 "held-out prompts are not trained on",
                 "Load it with other task.args, or set drop_overlap to leave such training rows out.",
             )
         if not kept:
             raise InputError(
-                f"The environment '{self.id}' has {len(train)} row(s), and none is left to train on",
+                f"The environment '{self.id}' has no row left to train on of its {len(train)}",
                 "prompts that are held out are not trained on",
             )
         return {"train": kept, "eval": rest if held_out is None else held_out}

@@ -62,7 +62,7 @@ def curves(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The values of metrics by step, the runs beside each other, with the figure that the page shows."""
     phase, names = asked.text("phase", "train"), _named(library, asked)
     if phase not in PHASES:
-        raise InputError(f"phase={phase}", f"it is one of {', '.join(PHASES)}")
+        raise InputError(f"phase={phase}", f"it must be one of {', '.join(PHASES)}")
     if not asked.texts("metric"):
         raise InputError("metric is missing", "this question needs it, once or several times")
     return {"curves": [_curve(library, names, metric, phase) for metric in asked.texts("metric")]}

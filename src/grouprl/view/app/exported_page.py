@@ -28,7 +28,7 @@ def export_page(library: RunLibrary, path: Path, rows: int) -> int:
         InputError: `path` is a folder, or is not a page by its name.
     """
     if path.is_dir() or path.suffix not in (".html", ".htm"):
-        raise InputError(f"--export {path}", "it is the file of a page", "Such as: --export runs.html")
+        raise InputError(f"--export {path}", "it must name the file of a page", "Such as: --export runs.html")
     data = stored_data(library, rows)
     write_text(path, stored_page(data))
     return sum(data["left_out"].values())

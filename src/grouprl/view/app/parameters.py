@@ -37,7 +37,7 @@ class Parameters:
         """
         found = self.texts(name)
         if len(found) > 1:
-            raise InputError(f"{name} is given {len(found)} times", "it has one value here")
+            raise InputError(f"{name} is given {len(found)} times", "it may have only one value here")
         return found[0] if found else default
 
     def whole(self, name: str, default: int | None = None) -> int | None:
@@ -50,7 +50,7 @@ class Parameters:
         if not text:
             return default
         if not text.removeprefix("-").isdecimal() or len(text) > DIGITS:
-            raise InputError(f"{name}={shortened(text, 60)}", f"it is a whole number of at most {DIGITS} digits")
+            raise InputError(f"{name}={shortened(text, 60)}", f"it must be a whole number of at most {DIGITS} digits")
         return int(text)
 
     def number(self, name: str) -> float | None:
@@ -63,9 +63,9 @@ class Parameters:
         try:
             value = float(text) if text else None
         except ValueError:
-            raise InputError(f"{name}={text}", "it is a number") from None
+            raise InputError(f"{name}={text}", "it must be a number") from None
         if value is not None and not isfinite(value):
-            raise InputError(f"{name}={text}", "it is a finite number")
+            raise InputError(f"{name}={text}", "it must be a finite number")
         return value
 
     def needed(self, name: str) -> str:

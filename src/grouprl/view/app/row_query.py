@@ -98,7 +98,7 @@ def _wanted(rows: pa.Table, asked: Parameters) -> pa.ChunkedArray | None:
 
 def _flag(name: str, text: str) -> bool:
     if text not in ("true", "false"):
-        raise InputError(f"{name}={text}", "it is true or false")
+        raise InputError(f"{name}={text}", "it must be true or false")
     return text == "true"
 
 

@@ -75,7 +75,9 @@ class FailureNeighbours(Chooser):
         if self.after == 1 or self.below == 0:
             return ["failure_neighbours has no effect: after is 1, or below is 0"]
         if run.examples is not None and self.after * run.steps * run.prompts >= run.examples:
-            return ["failure_neighbours has no effect: every prompt is sampled before. Set data.prompts higher"]
+            return [
+                "failure_neighbours has no effect: every prompt is sampled before it begins. Set data.prompts higher"
+            ]
         return []
 
 

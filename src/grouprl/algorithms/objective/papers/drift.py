@@ -96,7 +96,9 @@ class HorizonDrift(DiscoveredDrift):
 
     @override
     def idle(self, run: RunFacts) -> list[str]:
-        still = f"{self.name} knows no time: the run has one step, in which its scales are alpha and beta"
+        still = (
+            f"{self.name} changes its scales from step to step, and the run has one step: they stay at alpha and beta"
+        )
         return [*super().idle(run), *[still] * (run.steps == 1)]
 
     @override

@@ -82,7 +82,8 @@ class InterpolatedClip(Surrogate):
         if run.async_steps:
             return []
         return [
-            "the interpolated proximal policy has no effect: run.async_steps is 0, so every completion is the current's"
+            "the interpolated proximal policy has no effect: run.async_steps is 0, so every completion is from the "
+            "current policy"
         ]
 
 

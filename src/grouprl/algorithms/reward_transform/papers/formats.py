@@ -58,7 +58,11 @@ class FormatDiversity(RewardTransform):
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part only withholds rewards if its bonus is 0."""
-        return ["format_diversity only takes rewards from unknown formats: its bonus is 0"] if self.bonus == 0 else []
+        return (
+            ["format_diversity only withholds the rewards of unknown formats: its bonus is 0"]
+            if self.bonus == 0
+            else []
+        )
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a task without forms, for which every reward would be 0."""

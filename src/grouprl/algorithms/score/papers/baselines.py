@@ -55,7 +55,7 @@ class AboveMismatched(Shifted):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse steps of one prompt, which have no other prompt's completion."""
-        lone = ["above_mismatched shows completions behind other prompts, but batch.prompts is 1. Use 2 or more"]
+        lone = ["above_mismatched scores completions after other prompts, but batch.prompts is 1. Use 2 or more"]
         return [*super().refuse(run), *(lone if run.prompts == 1 else [])]
 
     def code(self) -> str:

@@ -44,7 +44,7 @@ class Extragradient(Update):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse an odd number of steps, the last of which would only look ahead, and sampling ahead of training."""
-        odd = f"extragradient takes steps in twos, and the run has {run.steps}. Use an even number of steps"
+        odd = f"extragradient takes steps in pairs, and the run has {run.steps}. Use an even number of steps"
         late = "extragradient needs completions of the policy that looked ahead. Set run.async_steps to 0"
         return [odd] * (run.steps % 2) + [late] * (run.async_steps > 0)
 

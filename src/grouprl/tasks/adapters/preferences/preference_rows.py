@@ -241,7 +241,7 @@ def chat_settings(row: JsonMapping, label: str) -> tuple[Sequence[JsonMapping], 
     if not isinstance(tools, list | tuple) or not all(isinstance(each, Mapping) for each in tools):
         raise InputError(f"The tools in {label} are {shortened(tools)}", "tools are a list of JSON schemas")
     if not isinstance(variables or {}, Mapping):
-        raise InputError(f"'chat_template_kwargs' in {label} is {shortened(variables)}", "it is a mapping")
+        raise InputError(f"'chat_template_kwargs' in {label} is {shortened(variables)}", "it must be a mapping")
     return tuple(tools), dict(variables or {})
 
 
@@ -298,7 +298,7 @@ def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
     if not isinstance(value, list | tuple):
         remedy = "A CSV file holds no lists: use JSON lines or Parquet" if isinstance(value, str) else ""
         raise InputError(
-            f"'{column}' in {label} is {shortened(value)}", "it is a list, one entry per completion", remedy
+            f"'{column}' in {label} is {shortened(value)}", "it must be a list, one entry per completion", remedy
         )
     return value
 

@@ -51,7 +51,7 @@ def _flag(given: object, name: str, where: str) -> bool:
     if not isinstance(single, bool | int | float) or single not in (0, 1):
         raise InputError(
             f"{name} of {where} is {shortened(given)}",
-            "it is true or false, once for each trajectory",
+            "it must be true or false, once for each trajectory",
             "Of flags for each step give that of the last step",
         )
     return bool(single)
@@ -63,7 +63,8 @@ def _components(given: object, where: str) -> dict[str, float]:
     array = _plain(values)
     if not isinstance(given, Mapping) or array is None or array.shape != (len(values),) or not _bounded(array):
         raise InputError(
-            f"the components of {where} are {shortened(given)}", f"they map names to finite numbers within ±{LARGEST:g}"
+            f"the components of {where} are {shortened(given)}",
+            f"they must map names to finite numbers within ±{LARGEST:g}",
         )
     return {str(name): float(value) for name, value in zip(given, array, strict=True)}
 
@@ -85,7 +86,7 @@ def _bounded(array: np.ndarray) -> bool:
 def _context(values: object, spaces: Spaces, where: str) -> dict[str, np.ndarray]:
     """Return the arrays that hold for the whole trajectory, each of its own space."""
     if not isinstance(values, Mapping):
-        raise InputError(f"the context of {where} is {type(values).__name__}", "it maps names to arrays")
+        raise InputError(f"the context of {where} is {type(values).__name__}", "it must map names to arrays")
     found = _columns(spaces.context, {name: [array] for name, array in values.items()}, f"the context of {where}")
     return {name: array[0] for name, array in cast("Mapping[str, np.ndarray]", found).items()}
 

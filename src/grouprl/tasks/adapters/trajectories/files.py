@@ -89,7 +89,7 @@ def _of_function(path: str) -> Iterator[tuple[str, Raw]]:
         if not isinstance(raw, Mapping):
             raise InputError(
                 f"{where} is {shortened(raw)}",
-                "it is a grouprl.records.offline.StoredEpisode, or a mapping with the columns of a file",
+                "it must be a grouprl.records.offline.StoredEpisode, or a mapping with the columns of a file",
             )
         check_names(raw, where)
         yield where, raw
@@ -102,7 +102,9 @@ def _called(path: str, function: Callable[[], Iterable[object]]) -> list[object]
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"'{path}' failed: {raised(error)}", "it returns trajectories, and takes nothing") from error
+        raise InputError(
+            f"'{path}' failed: {raised(error)}", "it must return trajectories, and takes no arguments"
+        ) from error
 
 
 def _of_lines(file: Path) -> Iterator[Raw]:
@@ -117,7 +119,9 @@ def _of_parquet(file: Path) -> Iterator[Raw]:
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{file} cannot be read: {error}", "it is a Parquet file with a row per trajectory") from error
+        raise InputError(
+            f"{file} cannot be read: {error}", "it must be a Parquet file with a row per trajectory"
+        ) from error
     for row in table.to_pylist():
         yield {name: value for name, value in row.items() if value is not None or name in NEEDED}
 
@@ -154,7 +158,7 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{file} cannot be read: {error}", "it is what numpy.savez writes") from error
+        raise InputError(f"{file} cannot be read: {error}", "it must be a file that numpy.savez wrote") from error
 
 
 def _lengths(file: Path, given: np.ndarray | None) -> np.ndarray:
@@ -202,7 +206,9 @@ def _of_minari(name: str) -> Iterator[tuple[str, Raw]]:
         dataset = minari.load_dataset(name)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"Minari cannot load '{name}': {error}", "it is read from this machine", f"minari download {name}"
+            f"Minari cannot load '{name}': {error}",
+            "datasets are read from this machine",
+            f"Fetch it: minari download {name}",
         ) from error
     for number, raw in of_minari(dataset.iterate_episodes(), dataset.observation_space, dataset.action_space):
         yield f"episode {number} of 'minari:{name}'", raw
