@@ -73,7 +73,7 @@ def share_of_pairs(reward_n: Floats, gap_nn: Floats) -> float:
 
 
 def shares_of_rows(reward_n: Floats, gap_nn: Floats) -> Floats:
-    """Return [N], for each row, the share of the pairs of it and a row with another reward that are ranked right."""
+    """Return the share [N] of each row's pairs, with rows of another reward, that are ranked right."""
     order_nn = np.sign(reward_n[:, None] - reward_n)
     right_n, pairs_n = ((order_nn != 0) & (np.sign(gap_nn) == order_nn)).sum(1), (order_nn != 0).sum(1)
     return np.where(pairs_n > 0, right_n / np.maximum(pairs_n, 1), np.nan)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Action = int | np.ndarray
 SAFE = ((7.0, 7.0), (7.0, 7.0))
 RISKY = ((0.0, 1.0), (1.0, 8.0))
-"""What the two states of the second step pay, by the actions of both."""
+"""Payoffs of the two states of the second step, by the actions of both."""
 
 
 class TwoStepWorld:

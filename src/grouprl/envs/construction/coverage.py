@@ -58,7 +58,7 @@ class CoverageWalk:
         return Step(self._shown(), gain, terminated=len(self.walk) > self.steps)  # type: ignore[arg-type]
 
     def legal(self) -> np.ndarray:
-        """Return [2D] bool: down and up along each dimension, unless they leave the grid."""
+        """Return a mask [2D]: down and up along each dimension, unless they leave the grid."""
         pairs = zip(self.walk[-1], self.side, strict=True)
         return np.array([legal for at, size in pairs for legal in (at > 0, at < size - 1)])
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 Rule = Callable[[int, tuple[int, ...]], int]
-"""How many units are ordered, from the stock and what is on its way."""
+"""Function from the stock and the orders on their way to the number of units that are ordered."""
 
 
 class Inventory:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TextSide
 
 ANCHORS = ("\n", ".", "0")
-"""Texts behind which others are encoded without the blank that a tokenizer puts in front of a whole text."""
+"""Texts after which others are encoded without the blank that a tokenizer puts in front of a whole text."""
 _SPACED: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
 Message = JsonMapping
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""

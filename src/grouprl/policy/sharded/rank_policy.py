@@ -50,5 +50,5 @@ class RankPolicy(RankModel, CausalPolicy):
 
 
 def _kept(head: Head) -> Head:
-    """Return an output layer in memory of its own: FSDP frees what it gathered, as it cannot with a wide one."""
+    """Return an output layer with its own copy of the weights, because FSDP frees those that it gathered."""
     return replace(head, weight_vd=head.weight_vd.clone(), bias_v=None if head.bias_v is None else head.bias_v.clone())

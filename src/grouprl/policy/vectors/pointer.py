@@ -37,7 +37,7 @@ class Attention(nn.Module):
         self.key, self.said = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, query_rqd: Tensor, node_rnd: Tensor, open_rn: Tensor | None = None) -> Tensor:
-        """Return [R,Q,d] what each query reads of the nodes, or of those that `open_rn` leaves open."""
+        """Return the numbers [R,Q,d] that each query reads of the nodes, or of those that `open_rn` leaves open."""
         shape = (self.heads, -1)
         query, key, said = (
             layer(x).unflatten(-1, shape).transpose(1, 2)

@@ -33,7 +33,7 @@ class PreselectNet(PointerNet):
         self.entity, self.task = nn.Linear(whole, width), nn.Linear(width, width, bias=False)
 
     def similarity(self, seen: Seen, node_pnd: Tensor) -> Tensor:
-        """Return [P,N] how alike what chooses and each of the nodes [P,N,d] are: the first stage."""
+        """Return the similarity [P,N] of what chooses and each of the nodes [P,N,d]: the first stage."""
         entity_pd = self.entity(seen.observation["whole"])
         found_pn: Tensor = (self.task(node_pnd) @ entity_pd[:, :, None])[..., 0] / entity_pd.shape[-1] ** 0.5
         return found_pn

@@ -167,7 +167,7 @@ def reason_of(error: Exception) -> str:
 
 
 def parse_strictly(text: str) -> object:
-    """Return the JSON value that a text is.
+    """Return the JSON value that a text holds.
 
     Raises:
         ValueError: text that is not JSON, or that Python would accept and other programs would not.
