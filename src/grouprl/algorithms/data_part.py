@@ -31,7 +31,7 @@ Together = Literal["sum", "mean", "least", "most"]
 
 
 class TextContext(Protocol):
-    """The side of a run of a language model that is offered to data parts that need text (`Part.needs_text`)."""
+    """The texts and tokens of a run of a language model, for data parts that need them (`Part.needs_text`)."""
 
     @property
     def policy(self) -> CausalPolicy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grouprl.core.batch import SOURCES
 
 APART = "counts_b, same_bb = counts_b & ~out_b, same_bb & ~out_b & counts_b"
-"""Takes the rows of `out_b` out of group statistics."""
+"""Lines that take the rows of `out_b` out of group statistics."""
 
 
 def is_from(source: str) -> str:
@@ -49,6 +49,6 @@ SPLIT = (
     "there_bs = turns_there(turn_bt, mask_bt, turn_reward_bs.shape[1])",
     "paid_bs, rest_b = split_rewards(reward_b, turn_reward_bs, there_bs)",
 )
-"""Assigns the rewards of the existing turns, and the rest of each row's reward."""
+"""Lines that assign the rewards of the existing turns, and the rest of each row's reward."""
 PAY = "reward_b = reward_b + (turn_reward_bs - paid_bs).sum(1)"
-"""Gives rows what their turns earn more than before."""
+"""Lines that add to the rewards of rows what their turns have gained."""

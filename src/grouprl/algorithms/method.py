@@ -189,7 +189,7 @@ class Method:
     def of_own_samples(self) -> list[Part]:
         """Return the parts whose formula is right only for completions that the policy samples.
 
-        The objective is none of them where no advantage is negative: it then is a likelihood of chosen completions.
+        The objective is not among them where no advantage is negative: it is then a likelihood of chosen completions.
         """
         likelihood = self.advantage.imitates()
         return [each for each in self.parts() if each.own_samples and not (likelihood and each.kind == "objective")]

@@ -41,7 +41,7 @@ def preferences(batch: Batch, by: By, reader: str) -> tuple[Tensor, Tensor]:
 SCORED = """there_b = counts_b & mask_bt.any(1)
 known_bb = same_bb & there_b[:, None] & there_b & ~torch.eye(len(reward_b), dtype=torch.bool)
 chance_bb = (reward_b[:, None] - reward_b).sigmoid()"""
-"""Assigns the preferences by rewards, and which rows were compared, in plain torch."""
+"""Lines of plain torch that assign the preferences by rewards, and which rows were compared."""
 
 
 def _scored(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -95,4 +95,4 @@ measure_b = keys['{MEASURE}'] == 1
 known_bb = known_bb & measure_b
 met_b = known_bb.any(1) & ~measure_b
 sign_b = met_b * ((known_bb & (chance_bb > 0.5)).any(1).to(reward_b.dtype) * 2 - 1)"""
-"""Assigns the verdicts by rewards, and which rows were compared with the measure, in plain torch."""
+"""Lines of plain torch that assign the verdicts by rewards, and which rows were compared with the measure."""

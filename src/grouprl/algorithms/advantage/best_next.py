@@ -18,8 +18,8 @@ STAT = "best_after"
 class BestNext(Advantage):
     """y_t = r_t + γ·Q⁻(s_{t+1}, best action), and r_t alone where the episode ends (Q-learning, Watkins 1989).
 
-    Q⁻ is the policy's follower of its own values (`stats.best_after`). After a limit it counts, as the episode would
-    continue. It is not an advantage over anything: the objective `fitted_values` regresses on it.
+    Q⁻ is the policy's follower of its own values (`stats.best_after`). Where a limit cut the episode Q⁻ counts, as the
+    episode would continue. The result is not compared with anything: the objective `fitted_values` regresses on it.
     """
 
     gamma: Share = 0.99

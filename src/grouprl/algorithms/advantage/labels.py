@@ -19,7 +19,7 @@ from grouprl.core.batch import Batch
 
 Size = Literal["one", "balanced", "class_mean", "odds"]
 HELD = (0.02, 0.98)
-"""Bounds of a success rate in a quotient (NFT)."""
+"""Bounds within which a success rate is held in a quotient (NFT)."""
 _SIZE = {
     "one": "1",
     "balanced": "G/(2·completions with the same label), so that both classes weigh the same",

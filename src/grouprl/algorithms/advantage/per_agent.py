@@ -1,4 +1,4 @@
-"""Several agents: what each is compared with."""
+"""Advantages with several agents, each compared with rows that are fairly comparable."""
 
 from __future__ import annotations
 

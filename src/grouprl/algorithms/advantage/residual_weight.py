@@ -39,7 +39,7 @@ class ResidualWeight(Advantage):
 
     @override
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse rows that the policy samples: its own best actions, cloned, are all that it would ever see."""
+        """Refuse rows that the policy samples: it would only ever clone the best of its own actions."""
         if run.stored:
             return []
         return [f"{self.name} weighs stored actions, but this task's are sampled. Set task: trajectories:…"]

@@ -88,7 +88,7 @@ class TurnRelative(Advantage):
         return "\n".join(lines)
 
     def _key(self, batch: Batch) -> Tensor:
-        """Return [B,S] what each turn is compared by, -1 where it is not."""
+        """Return [B,S] the key by which each turn is compared, -1 where it is not compared."""
         if self.key == "state":
             return batch.need("state_bs", self.name)
         reward_bs = batch.need("turn_reward_bs", self.name)

@@ -134,7 +134,7 @@ adv_bt = adv_bt * (counts_b.sum().to(adv_bt.dtype) / valid){limit}"""
 
 @part("advantage_transform")
 class FixedAdvantage(AdvantageTransform):
-    """Rows of one source have one advantage, whatever their group says (AEPO's one-sided R = 1, arXiv:2510.08141)."""
+    """Give rows of one source one advantage, whatever their group says (AEPO's one-sided R = 1, arXiv:2510.08141)."""
 
     source: Source = "extra"
     value: float = 1.0

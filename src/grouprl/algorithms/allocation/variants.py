@@ -65,7 +65,7 @@ class Variants(Allocation):
 
 @part("allocation")
 class Strategies(Variants):
-    """Spread a prompt's completions evenly over strategies of the policy, of which the task tells it the number.
+    """Spread a prompt's completions evenly over the policy's strategies, whose number the task tells it.
 
     The strategies are the task's variants of the prompt (`construct:` with `task.strategies`), `limit` of them;
     together their completions are one group. `keys.variant` numbers the strategy (Poppy, arXiv:2210.03475).
@@ -77,7 +77,7 @@ class Strategies(Variants):
     says = "spread the completions of a prompt over {limit} strategies of the policy"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse tasks that tell of another number of strategies, and groups in which one has no completion."""
+        """Refuse tasks with another number of strategies, and groups in which a strategy has no completion."""
         found = []
         if run.variants == 1 and self.limit > 1:
             found.append(

@@ -19,7 +19,7 @@ GUIDED = SOURCES["guided"]
 
 
 class OnDeadGroup(Augmentation):
-    """Base: help for prompts whose sampled completions are all wrong, given from the share `start` of the run on."""
+    """Base: help for prompts whose sampled completions are all wrong, given after the share `start` of the run."""
 
     needs_text = True
 

@@ -26,7 +26,7 @@ COLUMN = f"keys.{OPPONENT}"
 
 @part("augment")
 class Opponents(Augmentation):
-    """For each prompt `count` completions of an opponent, a mixture of the initial policy and the policy as it is.
+    """Sample `count` completions per prompt from an opponent, a mixture of the initial and the present policy.
 
     Its logits are `initial` parts of the initial policy's and the rest the policy's (Nash-MD, arXiv:2312.00886); at 1
     the initial policy itself answers (XPO, arXiv:2405.21046), at 0 the policy. The rows have `keys.opponent` 1, their

@@ -12,7 +12,7 @@ from grouprl.core.batch import Batch
 
 KEEP = """active_bt = active_bt & kept_b[:, None]
 counts_b, same_bb = counts_b & kept_b, same_bb & kept_b"""
-"""Takes all rows but those of `kept_b` out, in plain torch."""
+"""Lines of plain torch that take out all rows but those of `kept_b`."""
 
 
 @part("filter")

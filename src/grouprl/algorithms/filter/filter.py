@@ -28,7 +28,7 @@ class Filter(Part):
     """Base: a batch with a smaller loss mask or fewer rows in its statistics."""
 
     guards: ClassVar[bool] = False
-    """Whether it only takes out what its loss cannot read, so that a run in which it never acts is as it should be."""
+    """Whether the part only takes out what the loss cannot read: a run in which it never acts is then in order."""
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with rows or tokens taken out."""

@@ -19,8 +19,8 @@ from grouprl.core.errors import InputError
 class PairedGroups(Filter):
     """Keep groups with two completions of different rewards; the others leave the loss and its denominators.
 
-    A tie, a completion that stands alone and a pair of which one completion has no token are not a pair, so that a loss
-    of pairs is the mean over pairs. With `ties` completions of equal rewards are a pair, too. `pairing` is the
+    A tie, a completion that stands alone and two completions of which one has no token do not count as pairs, so that a
+    loss of pairs is the mean over pairs. With `ties` completions of equal rewards are a pair, too. `pairing` is the
     objective's choice of pairs: with it, only completions in a chosen pair stay.
 
     Raises:

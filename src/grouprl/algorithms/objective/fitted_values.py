@@ -17,7 +17,7 @@ OUTPUT = "action_value"
 class FittedValues(Objective):
     """½·(Q(s_t, a_t) - y_t)², where y_t is what the advantage part returns (Mnih et al. 2015; of teams: QMIX).
 
-    Log-probs have no part in it: who acts follows from the values alone.
+    Log-probs play no part: how to act follows from the values alone.
     """
 
     says = "fit the value of what was done to its target"

@@ -18,7 +18,7 @@ from grouprl.core.errors import InputError
 
 LISTS = """known_b = counts_b & active_bt.any(1)
 peer_bb = (same_bb & known_b) | torch.eye(len(group_b), dtype=torch.bool)"""
-"""Finds the completions of each row's list, in plain torch."""
+"""Lines of plain torch that find the completions of each row's list."""
 
 
 def log_softmax_code(of: str) -> str:

@@ -27,7 +27,7 @@ PAIRS = """known_b = counts_b & active_bt.any(1)
 value_b = completion_value(adv_bt, active_bt)
 better_bb = same_bb & known_b[:, None] & known_b & (value_b[:, None] > value_b)
 index_2e = better_bb.nonzero().T"""
-"""Finds the pairs, in plain torch."""
+"""Lines of plain torch that find the pairs."""
 
 
 class Pairwise(Objective):

@@ -46,7 +46,7 @@ class AllPairs(Pairing):
 class Extremes(Pairing):
     """The best completion of a prompt with its worst (GSHF, arXiv:2312.11456: max_min), or with its next best.
 
-    Of completions with equal rewards at an end all count.
+    Completions that tie at an end all count.
     """
 
     against: Literal["worst", "next"] = "worst"

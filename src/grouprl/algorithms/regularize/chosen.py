@@ -21,7 +21,7 @@ WEIGHTS = "weight.chosen"
 CHOSEN = """won_b = torch.isin(torch.arange(len(group_b)), index_2e[0])
 won_b = won_b & ~torch.isin(torch.arange(len(group_b)), index_2e[1])
 chosen_bt = (active_bt & won_b[:, None]).to(logp_bt.dtype)"""
-"""Marks the tokens of chosen completions, in plain torch."""
+"""Lines of plain torch that mark the tokens of chosen completions."""
 
 
 @part("regularize", name="chosen_nll")

@@ -25,8 +25,8 @@ class KLIterates(Regularizer):
     """β times an estimate of KL(π || a reference that follows the policy) (TR-DPO's updates, arXiv:2404.09656).
 
     Every `every` steps, before the update, the reference's weights move by `share` towards the policy's: 1 makes it an
-    earlier iterate, less an average of iterates. With `initial` it is mixed with the initial policy, which has that
-    share of the probability.
+    earlier iterate, a smaller share an average of iterates. With `initial` it is mixed with the initial policy, which
+    has that share of the probability.
     """
 
     coef: NonNegative = 0.04

@@ -49,7 +49,7 @@ def on_tokens(loss_b: Tensor, batch: Batch) -> TokenLoss:
 
 
 FAR = f"far_bt = mask_bt & (keys['{OPPONENT}'] == 1)[:, None]\n"
-"""Marks the tokens of an opponent's completions, in plain torch."""
+"""Lines of plain torch that mark the tokens of an opponent's completions."""
 
 
 @part("regularize")

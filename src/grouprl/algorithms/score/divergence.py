@@ -1,4 +1,4 @@
-"""Scores of other divergences than the reverse KL: f-DPO's transforms of the log-ratio."""
+"""Scores for divergences other than the reverse KL: f-DPO's transforms of the log-ratio."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _F = {
 
 @part("score")
 class FDivergence(Score):
-    """f'(e^u) of a log-ratio u, for a penalty with another f-divergence than the reverse KL (arXiv:2309.16240).
+    """f'(e^u) of a log-ratio u, for a penalty with an f-divergence other than the reverse KL (arXiv:2309.16240).
 
     With the offsets of TRL 1.16 every transform is 0 at u = 0, where its slope is 1, that of `js` ½; `alpha` 1 is the
     reverse KL, 0 the forward KL. `length` divides the transformed score by the completion's tokens. Exponents are held

@@ -19,8 +19,8 @@ from grouprl.core.batch import Batch
 class BestOverSecond(Advantage):
     """(R_max - R_second)/(std + eps) for the best of a group, 0 for all others (arXiv:2503.19595; verl's grpo_passk).
 
-    The leave-one-out baseline of a group's best reward: without a completion the group's best is the same, unless it
-    is the best itself. Where two are best the advantage is 0, and so is that of a completion alone in its group.
+    The leave-one-out baseline of a group's best reward: leaving a completion out changes the group's best only if it is
+    the best itself. Where two tie for best the advantage is 0, and so is that of a completion alone in its group.
     """
 
     key: str = "group"

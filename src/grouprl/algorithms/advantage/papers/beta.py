@@ -51,9 +51,10 @@ def inverse_density(p_b: Tensor, alpha: Tensor, beta: Tensor, limit: float) -> T
 class BetaNormalized(Advantage):
     """(R - p) / f(p): p the group's mean reward, f the Beta density fitted to the p of all groups of the batch (BNPO).
 
-    Rewards lie in [low, high] and are mapped to [0, 1]. `alpha` and `beta` fix the density instead of fitting it: both
-    1 is not a scale at all, both 1.5 the standard deviation up to 8/π. `components` names parts of the reward that are
-    judged one by one, each with its own density, and averaged. A group whose mean is not inside (0, 1) stays unscaled.
+    Rewards lie in [low, high] and are mapped to [0, 1]. `alpha` and `beta` fix the density instead of fitting it: with
+    both 1 nothing is scaled, with both 1.5 the scale is the standard deviation times 8/π. `components` names parts of
+    the reward that are judged one by one, each with its own density, and averaged. A group whose mean is not inside (0,
+    1) stays unscaled.
     """
 
     low: float = 0.0

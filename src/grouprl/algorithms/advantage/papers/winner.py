@@ -82,7 +82,7 @@ class WinnerMargin(_OfStrategies):
 class StrictWinner(_OfStrategies):
     """R - mean R over the strategy's own solutions, if it wins the slot alone, else 0 (COMPASS, arXiv:2311.13569).
 
-    A slot is the j-th solution of every strategy (`keys.variant`) for one instance. Where the best are tied nobody is
+    A slot is the j-th solution of every strategy (`keys.variant`) for one instance. Where the best are tied, none is
     trained. A single strategy wins every slot: POMO.
     """
 

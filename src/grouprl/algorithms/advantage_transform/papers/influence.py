@@ -57,9 +57,9 @@ class HiddenReward(AdvantageTransform):
     """Keep the tokens that matter most to the correct completions, and tilt them (THR, arXiv:2510.03669).
 
     THR = s on tokens of correct completions and -s on those of wrong ones: what a step on the token does to the right
-    completions. A becomes [|THR| > τ]·(1 + p·sign THR)·A: p > 0 exploits, p < 0 explores, p = 0 keeps the dominant
-    tokens. τ = β·min over correct completions of their mean s, or none with `beta` None. Groups without both signs
-    stay.
+    completions. A becomes [|THR| > τ]·(1 + p·sign THR)·A: p > 0 exploits, p < 0 explores, p = 0 only selects the
+    dominant tokens. τ = β·min over correct completions of their mean s, or none with `beta` None. Groups without both
+    right and wrong completions are unchanged.
     """
 
     p: Annotated[float, Field(ge=-1, le=1)] = 0.1
@@ -107,7 +107,7 @@ class SparedTokens(AdvantageTransform):
     """Punish less the tokens of wrong completions that support right ones (NTHR, arXiv:2505.18830).
 
     On tokens of wrong completions with s > τ the advantage is multiplied by 2·|0.5 - share of correct completions|; τ
-    as in `hidden_reward`. Groups without both signs stay.
+    as in `hidden_reward`. Groups without both right and wrong completions are unchanged.
     """
 
     beta: Annotated[float, Field(ge=0)] | None = 1.0

@@ -104,7 +104,7 @@ class PostDecision(AdvantageTransform, DataPart):
         """Return which positions count, [B,T] bool, and the states after their actions, [N,F] float32.
 
         Raises:
-            InputError: the rows are not arrays, or `after` returns something else than a row of numbers for each.
+            InputError: the rows are not arrays, or `after` returns something other than a row of numbers for each.
         """
         inputs = batch.inputs
         if not isinstance(inputs, SeenActions) or not isinstance(inputs.observation_bt, Tensor):

@@ -1,4 +1,4 @@
-"""Advantages that lead to a given return, from above as from below (COUNTERPOL)."""
+"""Advantages that lead to a given return, whether from above or from below (COUNTERPOL)."""
 
 from __future__ import annotations
 

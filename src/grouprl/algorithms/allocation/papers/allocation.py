@@ -68,7 +68,7 @@ class Knapsack(Allocation):
 def knapsack(rates: Sequence[float], total: int, low: int, high: int) -> list[int]:
     """Split `total` completions among prompts of these pass rates; exact, because each next completion is worth less.
 
-    With room for fewer than `low` each they are split evenly; beyond `high` each the rest is not sampled.
+    If there are fewer than `low` for each, they are split evenly; what is left beyond `high` each is not sampled.
     """
     if total < low * len(rates):
         return [total // len(rates) + (k < total % len(rates)) for k in range(len(rates))]

@@ -37,7 +37,7 @@ class ThompsonSampling(Chooser):
     """Choose the prompts whose sampled pass rate promises the most information (VADE, arXiv:2511.18902).
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
-    largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
+    largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as in Knapsack RL). Because the policy moves, the
     counts shrink each step: by `sampled_decay` where the prompt was sampled, by `decay` elsewhere.
     """
 

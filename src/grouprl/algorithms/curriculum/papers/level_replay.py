@@ -31,7 +31,7 @@ WORDS: Mapping[Score, str] = {
 
 @part("curriculum")
 class LevelReplay(Chooser):
-    """Each prompt is with the chance `replay` one of the stored levels with the highest scores, else a new one.
+    """Each prompt is, with probability `replay`, one of the stored levels with the highest scores, else a new one.
 
     A level is a prompt; once played, it is stored with its score, and of more than `capacity` levels those of lowest
     score are forgotten. `score` "regret" is the reward of an antagonist on that level, which the environment or the

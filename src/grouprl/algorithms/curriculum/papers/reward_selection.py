@@ -109,7 +109,7 @@ class RewardSelection(Selection):
 
 @part("curriculum")
 class OpenPrompts(Selection):
-    """Sample only the `share` of prompts of whose completion the policy is least sure as the run begins (FD-RL).
+    """Sample only the `share` of prompts about whose completion the policy is least sure as the run begins (FD-RL).
 
     The measure is the mean entropy of the tokens of one completion, sampled before the first step. Differs from
     the paper: its entropies are those of the formatted regions alone, and its threshold is not known to us.

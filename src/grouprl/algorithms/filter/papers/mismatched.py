@@ -1,4 +1,4 @@
-"""Completions behind other prompts are measured, not learned."""
+"""Completions shown after other prompts are measured, not learned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABSENT = (
 
 @part("filter")
 class MismatchedApart(Filter):
-    """Completions that stand behind another prompt have no loss and count in no statistics; they are only scored."""
+    """Completions that stand after another prompt have no loss and count in no statistics; they are only scored."""
 
     says = "completions behind other prompts are scored for a baseline, and are not in the loss"
     reads = (MISMATCHED,)

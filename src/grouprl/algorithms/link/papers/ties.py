@@ -1,4 +1,4 @@
-"""Links that know ties: a pair is won, lost or tied, and a parameter says how likely ties are.
+"""Links with ties: a pair is won, lost or tied, and a parameter says how likely ties are.
 
 The parameter is the margin: at 0 there are no ties, and the loss of a decided pair is DPO's. A constant margin fixes
 it; the margin `learned_ties` is learned.

@@ -14,7 +14,7 @@ LEARNED = "past.tie_margin"
 
 @part("margin")
 class LearnedTies(Margin):
-    """The parameter of ties that `tie_margin` learns: the margin of links that know ties."""
+    """The parameter of ties that `tie_margin` learns: the margin of links with ties."""
 
     reads = (LEARNED,)
     says = "how likely ties are, as learned so far"

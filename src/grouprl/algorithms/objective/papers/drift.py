@@ -112,10 +112,10 @@ class HorizonDrift(DiscoveredDrift):
 class FeatureDrift(Surrogate):
     """-(ρ·A - f), f = max(0, Σ_k (w_k + u·v_k)·x_k - 10⁻⁶): the form that LPO and TA-LPO learn, with weights by hand.
 
-    x are the eight features 1-ρ, (1-ρ)², (1-ρ)A, (1-ρ)²A, log ρ, log²ρ, A·log ρ and A·log²ρ, u = step/(steps - 1).
-    All are 0 at ρ = 1, so that f and its slope are. Weights `late` are v, those of TA-LPO's second half of features;
-    with zeros the rule knows no time. By default f is a quarter of the squared distance of the ratio from 1 at first
-    and all of it at the end. Source: Lu et al. 2022 (arXiv:2210.05639), Jackson et al. 2024 (arXiv:2402.05828).
+    x are the eight features 1-ρ, (1-ρ)², (1-ρ)A, (1-ρ)²A, log ρ, log²ρ, A·log ρ and A·log²ρ, u = step/(steps - 1). All
+    are 0 at ρ = 1, so that f and its slope are. Weights `late` are v, those of TA-LPO's second half of features; with
+    zeros the rule does not depend on time. By default f is a quarter of the squared distance of the ratio from 1 at
+    first and all of it at the end. Source: Lu et al. 2022 (arXiv:2210.05639), Jackson et al. 2024 (arXiv:2402.05828).
     *Differs from the papers*: f is linear, where they have a small network, and the weights are ours.
     """
 

@@ -26,9 +26,9 @@ from grouprl.core.numbers import Positive
 class SelfImproving(Pairwise):
     """(1-α)·([½ - β(u_wl - u_ll)]² + [½ - β(u_ww - u_lw)]²) + α·[1 - β(u_wl - u_lw + s_w - s_l)]² of each pair.
 
-    s is the score of a completion after its prompt, u_ab that of completion a as a revision of b (`revised`). The
-    first two terms teach to revise, the third to answer such that no revision is better (arXiv:2406.01660). A score
-    that is not there, because a completion has no revision, is 0.
+    s is the score of a completion after its prompt, u_ab that of completion a as a revision of b (`revised`). The first
+    two terms teach to revise, the third to answer such that no revision is better (arXiv:2406.01660). The score of a
+    revision that does not exist is 0.
     """
 
     beta: Positive = 0.1

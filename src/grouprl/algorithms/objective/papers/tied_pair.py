@@ -1,4 +1,4 @@
-"""Preferences of which some are ties: both decided and tied pairs say something."""
+"""Preferences of which some are ties: both decided and tied pairs have a loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ first_bb = torch.ones_like(same_bb).triu(1)
 ahead_bb = (value_b[:, None] > value_b) | ((value_b[:, None] == value_b) & first_bb)
 index_2e = (same_bb & known_b[:, None] & known_b & ahead_bb).nonzero().T
 tied_e = value_b[index_2e[0]] == value_b[index_2e[1]]"""
-"""Finds the pairs and which of them are tied, in plain torch."""
+"""Lines of plain torch that find the pairs and which of them are tied."""
 AT_ROWS = "loss_bt = pairs_to_rows(loss_e, index_2e, group_b, known_b)[:, None] * active_bt"
 
 
@@ -40,7 +40,7 @@ class TiedPair(Pairwise):
     `pair_margin`.
 
     Raises:
-        InputError: a link that knows no ties, or a constant margin of 0, at which no tie can happen.
+        InputError: a link without ties, or a constant margin of 0, at which no tie can happen.
     """
 
     metrics: ClassVar = {
@@ -105,7 +105,7 @@ class TiedPair(Pairwise):
 def even_metrics(
     tied_e: Tensor, beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor, right_e: Tensor
 ) -> dict[str, Tensor]:
-    """Return the metrics of pairs [E]; of tied ones the mean over both orders, as neither completion is the better."""
+    """Return the metrics of pairs [E]; for tied ones the mean over both orders, as neither completion is the better."""
     ours = pair_metrics(beta, score_e2, logp_bt, batch, index_e2, right_e)
     turned = pair_metrics(beta, score_e2.flip(1), logp_bt, batch, index_e2.flip(1), 1 - right_e)
     return {name: torch.where(tied_e, (one_e + turned[name]) / 2, one_e) for name, one_e in ours.items()}

@@ -9,7 +9,7 @@ from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 GROUP_WEIGHT = "past.group_weight"
-"""Batch field with what each row counts by the group of the data that it comes from; the mean over rows is 1 if
+"""Batch field with the weight of each row by the data group that it comes from; the mean over rows is 1 if
 the step has every group."""
 
 
@@ -23,6 +23,6 @@ class GroupWeight(PairWeight):
     plain = "weight_e = past['group_weight'][index_2e[0]]"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
-        """Return the weight of the row that is better of each pair; both rows have the same."""
+        """Return the weight of the better row of each pair; both rows have the same."""
         weight_b: Tensor = batch.need(GROUP_WEIGHT, self.name)
         return weight_b[index_e2[:, 0]]

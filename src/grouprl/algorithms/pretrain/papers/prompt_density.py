@@ -97,7 +97,7 @@ class PromptDensity(Pretraining):
         return batch.replace(past={**batch.past, DENSITY.partition(".")[2]: given_b})
 
     def _read(self, context: RunContext) -> tuple[Tensor, Tensor, list[str]]:
-        """Return of every row its prompt's embedding [N,D], whether it is liked [N], and its prompt's name.
+        """Return each row's prompt embedding [N,D], whether the row is liked [N], and the name of its prompt.
 
         Raises:
             InputError: rows of one label alone.

@@ -1,4 +1,4 @@
-"""The KL of what a reward model believes of users from what it believes of nobody (VPL)."""
+"""The KL of a reward model's belief about a user from its prior (VPL)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class LengthAllowance(RewardTransform):
         return batch.replace(reward_b=batch.reward_b * (1 - beyond_b / self.fade).clamp(0, 1))
 
     def budget(self, difficulty_b: Tensor, unsure_b: Tensor) -> Tensor:
-        """Return [B] the tokens that cost nothing, infinite in the middle."""
+        """Return [B] the number of tokens that cost nothing, infinite for prompts of middling difficulty."""
         hard_b = self.base + self.per_nat * unsure_b
         return torch.where(
             difficulty_b >= self.hard, hard_b, torch.where(difficulty_b < self.easy, self.short, torch.inf)

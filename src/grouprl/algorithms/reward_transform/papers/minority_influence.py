@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STAT = "missed"
 OWN = ("agent", "earlier")
-"""Entries of an observation that tell nothing of the world: the agent's number, and what others just did."""
+"""Entries of an observation that tell nothing about the world: the agent's number, and what others just did."""
 
 
 class TeamRounds(NamedTuple):
@@ -150,7 +150,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         return TeamRounds(row_ea, torch.cat(flat, -1), done_eta, there_eat[:, 0], choices)
 
     def _rows(self, batch: Batch) -> list[list[int]]:
-        """Return, of every whole episode, the row of each agent."""
+        """Return the row of each agent in every complete episode."""
         agent_b, episode_b = (x.tolist() for x in (batch.need("agent_b", self.name), batch.grouping("episode")))
         rows: dict[int, dict[int, int]] = {}
         for row, (agent, episode) in enumerate(zip(agent_b, episode_b, strict=True)):

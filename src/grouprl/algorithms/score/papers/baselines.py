@@ -15,13 +15,13 @@ from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole
 
 MISMATCHED = "keys.mismatched"
-"""Batch field that is 1 for a completion that stands behind another prompt than its own, and else 0."""
+"""Batch field that is 1 for a completion that stands after a prompt other than its own, else 0."""
 RUNNING = "past.score_mean"
 """Batch field with the mean score of all completions of the run so far."""
 
 
 def mismatched(batch: Batch) -> Tensor:
-    """Return [B] bool: completions after another prompt than their own; none where the field is missing."""
+    """Return [B] bool: completions after a prompt other than their own; none where the field is missing."""
     known_b = batch.keys.get(MISMATCHED.partition(".")[2])
     return torch.zeros_like(batch.group_b, dtype=torch.bool) if known_b is None else known_b > 0
 

@@ -1,4 +1,4 @@
-"""The score of a reward model for a user drawn from what it believes of who judges (VPL)."""
+"""The score of a reward model for a user drawn from its belief about who judges (VPL)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores less what the policy itself finds of the completions' quality (Sr-DPO, Sr-IPO)."""
+"""Scores less the policy's own estimate of the completions' quality (Sr-DPO, Sr-IPO)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from grouprl.core.numbers import Count, Share
 TURNS = """there_bs = turns_there(turn_bt, mask_bt, int(torch.where(mask_bt, turn_bt, -1).max()) + 1)
 log_bs = over_turns(logp_bt - ref_bt, turn_bt, active_bt, there_bs)
 """
-"""Assigns the turns of each row and their log-ratios, in plain torch."""
+"""Lines of plain torch that assign the turns of each row and their log-ratios."""
 
 
 def log_ratios(logp_bt: Tensor, there_bs: Tensor, batch: Batch, reader: str) -> Tensor:

@@ -23,10 +23,10 @@ class HessianAided(DataPart, Update):
     """(N-)HARPG: d_t = (1 - η_t)·(d_{t-1} + v_t) + η_t·∇L(θ_t), v_t an estimate of ∇L(θ_t) - ∇L(θ_{t-1}).
 
     v_t = H(θ_q)(θ_t - θ_{t-1}) at θ_q = q·θ_t + (1 - q)·θ_{t-1}, q uniform: over q its mean is the difference of the
-    gradients, exactly. H is that of what the completions of θ_q lose, so that it counts, too, how the chances of these
-    completions move: ∇²Φ + ∇Φ·∇log pᵀ. Products with it come from a central difference of the gradient along the step,
-    and from rows weighted by how their log-probs move along it; each step with v_t samples as many completions again.
-    The step is γ_t·d_t, or with `normalised` γ_t·d_t/|d_t|; η_t = (2/(t+2))^`power`, γ_t = lr·(2/(t+2))^`decay`.
+    gradients, exactly. H is the Hessian of the expected loss of completions sampled at θ_q, so that it includes how
+    their chances move: ∇²Φ + ∇Φ·∇log pᵀ. Products with it come from a central difference of the gradient along the
+    step, and from rows weighted by how their log-probs move along it; each step with v_t samples as many completions
+    again. The step is γ_t·d_t, or with `normalised` γ_t·d_t/|d_t|; η_t = (2/(t+2))^`power`, γ_t = lr·(2/(t+2))^`decay`.
     Source: Fatkhullin et al. 2023 (arXiv:2302.01734). *Differs from the paper*: gradients are those of a whole rollout.
     """
 

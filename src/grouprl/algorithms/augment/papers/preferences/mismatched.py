@@ -1,4 +1,4 @@
-"""Completions behind other prompts, by which KTO estimates how far the policy is from its reference."""
+"""Completions shown after other prompts, by which KTO estimates how far the policy is from its reference."""
 
 from __future__ import annotations
 

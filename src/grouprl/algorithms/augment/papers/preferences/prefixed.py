@@ -25,7 +25,7 @@ ASKING = "Rated 100 of 100: "
 class Prefixed(Augmentation):
     """Also show each completion after its prompt with `prefix` in front: rows that are scored but not trained on.
 
-    Of a conversation the prefix begins the first message of the user. Both rows of a completion have `keys.twin`, of
+    In a conversation the prefix begins the first message of the user. Both rows of a completion have `keys.twin`, of
     opposite sign; the new rows are of source 'extra' (Sr-DPO, arXiv:2405.21040).
     """
 
@@ -60,7 +60,7 @@ class Prefixed(Augmentation):
 
 
 def with_prefix(prompt: Prompt, prefix: str) -> Prompt:
-    """Return a prompt with a text in front: of a conversation, in front of its first message of the user."""
+    """Return a prompt with a text in front: in a conversation, in front of the user's first message."""
     if isinstance(prompt, str):
         return prefix + prompt
     tools, variables = getattr(prompt, "tools", ()), getattr(prompt, "variables", {})

@@ -66,7 +66,7 @@ class RobustGroups(Augmentation):
         return log, torch.tensor(weight_b, dtype=batch.dtype, device=batch.reward_b.device)
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return of the pairs [E] their losses under the old policy and what they count in the mean, and their rows."""
+        """Return the losses of the pairs under the old policy and their weights in the mean, [E], and their rows."""
         index_e2 = ordered_pairs(batch.total_reward_b, batch)
         score_b = self.score(batch.need("old_bt", self.name), batch).double()
         better_e, worse_e = score_b[index_e2].unbind(1)

@@ -46,7 +46,7 @@ class RunningScore(Augmentation):
 
 
 def after(count: float, mean: float, score_n: Tensor) -> tuple[float, float]:
-    """Return number and mean of some scores once those of `score_n` have joined them."""
+    """Return the number and the mean of the scores so far once those of `score_n` ([N]) have joined them."""
     added = float(score_n.sum(dtype=torch.float64))
     total = count + len(score_n)
     return total, (count * mean + added) / total if total else 0.0

@@ -26,7 +26,7 @@ class SimilarPrompts(Augmentation):
     such as the embedding of a sentence encoder (arXiv:2402.10958 takes all-MiniLM-L6-v2's). The rows are unchanged.
 
     Raises:
-        InputError: a prompt without the column, or whose column is not a list of as many numbers as another's.
+        InputError: a prompt without the column, or whose column is not a list of numbers as long as the others'.
     """
 
     by: str = TOKENS
@@ -67,7 +67,7 @@ class SimilarPrompts(Augmentation):
 
 
 def token_counts(rows: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Return [B,V] how often each of the tokens that occur stands in each row."""
+    """Return [B,V] how often each of the V tokens that occur anywhere appears in each row."""
     known = {token: place for place, token in enumerate(sorted({token for row in rows for token in row}))}
     count_bv = np.zeros((len(rows), len(known)))
     for number, row in enumerate(rows):

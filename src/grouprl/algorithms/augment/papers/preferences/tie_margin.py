@@ -20,7 +20,7 @@ from grouprl.records.samples import ScoredSamples
 
 @part("augment")
 class TieMargin(Augmentation):
-    """Give `past.tie_margin`: the parameter m of a link that knows ties, learned beside the policy.
+    """Give `past.tie_margin`: the parameter m of a link with ties, learned beside the policy.
 
     Before each update log m takes one step of size `rate` against the slope of the mean loss of the step's pairs, under
     the policy as it is then (arXiv:2409.17431 fixes m). It begins at `start`, and is remembered. The rows are
