@@ -163,7 +163,7 @@ def _merged(
 
 
 def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
-    """Return the names of the base's settings that an entry keeps; Raises InputError on one that the base lacks."""
+    """Return the names of the base's settings that an entry keeps. Raises InputError on one that the base lacks."""
     for name in entry.keeps or ():
         if name not in theirs:
             where = f"method {entry.name} keeps the setting '{name}' of {entry.base}"

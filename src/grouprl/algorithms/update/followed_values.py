@@ -1,4 +1,4 @@
-"""The update of a value learner: steps on its error, a follower that keeps targets still, and less and less luck."""
+"""The update of a value learner: steps on its error, a follower that keeps targets still, and ever less exploration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Further losses of TRL by their names there: soft weights, length, geometric means, rewards of several parts.
 
-The rule of `dialects_trl` decides the numbers. `tests/parity/test_trl.py` runs TRL 1.16.0's own trainers against these
-entries.
+The rule of `grouprl.methods.dialects.trl` decides the numbers. `tests/parity/test_trl.py` runs TRL 1.16.0's own
+trainers against these entries.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ dialect(
 
 @functools.wraps(verl.switches_apart)
 def gmpo_switches(method: Method, **settings: Any) -> Method:
-    """Set the same as for other losses; weights of tokens become one of their completion, their geometric mean."""
+    """Set the same as for other losses; token weights become the geometric mean over their completion."""
     found = verl.switches_apart(method, **settings)
     return found.with_parts(token_weight=tuple(map(_of_completion, found.token_weight)))
 

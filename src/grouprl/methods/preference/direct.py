@@ -300,7 +300,7 @@ entry(
 
 
 def infonca(beta: Positive = 0.1, alpha: Positive = 1e-4) -> Method:
-    """Compose InfoNCA: which of a prompt's K completions is the policy's, each being it as much as its reward says."""
+    """Compose InfoNCA: which of a prompt's K completions is the policy's, with targets that follow their rewards."""
     return Method(
         filter=(PairedGroups(ties=True),),
         advantage=RawReward(),

@@ -1,4 +1,4 @@
-"""DPO between distributions: other divergences than the reverse KL, and optimal transport."""
+"""DPO between distributions: divergences other than the reverse KL, and optimal transport."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANKED = "The mean is over ranks, so that in ranked lists of several sizes every
 
 
 def f_dpo(beta: Positive = 0.1, divergence: Divergence = "js", alpha: float = 0.5) -> Method:
-    """Compose f-DPO: DPO with another f-divergence than the reverse KL."""
+    """Compose f-DPO: DPO with an f-divergence other than the reverse KL."""
     return of_pairs(score=FDivergence(divergence=divergence, alpha=alpha), link=Logistic(beta=beta))
 
 

@@ -18,7 +18,7 @@ from grouprl.methods.registry import entry
 
 
 def vpl(kl_coef: NonNegative = 3e-6, low: Share = 0.1, period: Count = 10_000) -> Method:
-    """Compose VPL: the Bradley-Terry loss for a user drawn from what judgements tell of them, and the belief's KL."""
+    """Compose VPL: the Bradley-Terry loss for a user drawn from the belief about them, and the belief's KL."""
     return Method(
         filter=(PairedGroups(),),
         advantage=RawReward(),

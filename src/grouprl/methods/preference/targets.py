@@ -130,7 +130,7 @@ entry(
 def horizon_drift(
     alpha: Positive = 2.0, beta: Positive = 0.6, alpha_end: Positive = 0.5, beta_end: Positive = 0.15
 ) -> Method:
-    """Compose discovered policy optimisation whose drift knows how much of the run is over."""
+    """Compose discovered policy optimisation whose drift depends on how much of the run is over."""
     return Method(
         advantage=Relative(key="batch", center="mean", scale="sample_std"),
         objective=HorizonDrift(alpha=alpha, beta=beta, alpha_end=alpha_end, beta_end=beta_end),

@@ -1,4 +1,4 @@
-"""DPO with ties: pairs of which neither completion is better say that their scores are close."""
+"""DPO with ties: pairs in which neither completion is better say that their scores are close."""
 
 from __future__ import annotations
 

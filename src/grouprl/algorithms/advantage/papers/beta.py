@@ -53,8 +53,8 @@ class BetaNormalized(Advantage):
 
     Rewards lie in [low, high] and are mapped to [0, 1]. `alpha` and `beta` fix the density instead of fitting it: with
     both 1 nothing is scaled, with both 1.5 the scale is the standard deviation times 8/π. `components` names parts of
-    the reward that are judged one by one, each with its own density, and averaged. A group whose mean is not inside (0,
-    1) stays unscaled.
+    the reward that are judged one by one, each with its own density, and averaged. A group whose mean is 0, 1 or
+    outside stays unscaled.
     """
 
     low: float = 0.0

@@ -22,8 +22,8 @@ class InfoNca(Listwise):
     """Tell which of a prompt's completions is the policy's by their scores: -Σ_i w_i·log softmax(β·s)_i over the group,
     w = softmax(A/α) (InfoNCA, arXiv:2402.05369).
 
-    With two completions and a small α it is DPO. Only differences of scores count. Rows that do not count are in neither
-    softmax.
+    With two completions and a small α it is DPO. Only differences of scores count. Rows that do not count are in
+    neither softmax.
 
     Raises:
         InputError: a score that exists for pairs only.
@@ -68,8 +68,8 @@ class ListNca(Listwise):
     """Tell whether each completion is the policy's or noise: -Σ_i [w_i·log σ(β·s_i) + 1/K·log σ(-β·s_i)] over a group
     of K, w = softmax(A/α) (NCA, arXiv:2402.05369).
 
-    With two completions and a small α it is the link `nca_pair`. Each score has an optimum of its own, log(K·w_i)/β. Rows
-    that do not count are in no list.
+    With two completions and a small α it is the link `nca_pair`. Each score has an optimum of its own, log(K·w_i)/β.
+    Rows that do not count are in no list.
 
     Raises:
         InputError: a score that exists for pairs only.

@@ -124,7 +124,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         """Return the episodes of which every agent has a row, round by round.
 
         Raises:
-            InputError: observations are not arrays by name, actions no numbers, or the agents of an episode do not all
+            InputError: observations are not named arrays, actions not numbers, or the agents of an episode do not all
                 act in every round.
         """
         inputs = batch.inputs

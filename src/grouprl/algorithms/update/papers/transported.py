@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Transported(Update):
     """N-PG-IGT: θ_{t+1} = θ_t - γ_t·d_t/|d_t| with d_t = (1 - η_t)·d_{t-1} + η_t·∇L(ϑ_t), and completions of ϑ_t.
 
-    ϑ_t = θ_t + (1 - η_t)/η_t·(θ_t - θ_{t-1}) is ahead of the weights by as much as the momentum is behind them: of a
+    ϑ_t = θ_t + (1 - η_t)/η_t·(θ_t - θ_{t-1}) is ahead of the weights by as much as the momentum is behind them: for a
     quadratic loss, d_t is the mean of gradients at θ_t. η_t = (2/(t+2))^`power`, γ_t = lr·(2/(t+2))^`decay`, t from 0.
     Between two steps the policy is ϑ; after the run's last one it is θ. Source: Fatkhullin et al. 2023
     (arXiv:2302.01734).
