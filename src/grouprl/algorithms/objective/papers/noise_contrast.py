@@ -1,6 +1,4 @@
-"""Noise contrastive alignment: a prompt's completions are noise from the reference, among them examples of the policy,
-each as much as its reward says.
-"""
+"""Noise contrastive alignment: each completion is noise, or the policy's as far as its reward says."""
 
 from __future__ import annotations
 
