@@ -32,10 +32,10 @@ class Lagrangian(Advantage, DataPart):
     """(A_r - λ'·A_c)/(1 + λ') with A_r and A_c of reward and cost, each relative to its group (CAL, ICLR 2024, eq. 7).
 
     λ' = max(0, λ + c·(C - d)), C the step's mean cost, d its `limit`, c `augmented`: the constraint weighs more where
-    it is violated, and not at all far below its limit. After each step λ ← max(0, λ + `rate`·(C -
-    d)). The cost is a component of the reward; rows without it count in neither mean, and their A_c is 0. *Differs from
-    the paper*, which weighs a critic's upper bound of the cost in SAC: here it is the mean of what was sampled, and
-    nothing is learnt off-policy. A group whose members all cost the same has A_c = 0, even if all violate the limit.
+    it is violated, and not at all far below its limit. After each step λ ← max(0, λ + `rate`·(C - d)). The cost is a
+    component of the reward; rows without it count in neither mean, and their A_c is 0. *Differs from the paper*, which
+    weighs a critic's upper bound of the cost in SAC: here it is the mean of what was sampled, and nothing is learnt
+    off-policy. A group whose members all cost the same has A_c = 0, even if all violate the limit.
     """
 
     cost: str = "#cost"
