@@ -14,7 +14,7 @@ from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.accounting import in_words, totals
+from grouprl.orchestrator.account_words import in_words, totals
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.records.requests import RolloutRequest

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import toy_envs
-from grouprl.orchestrator.accounting import ELSEWHERE, REASONS, account, in_words, totals
+from grouprl.orchestrator.account_words import ELSEWHERE, REASONS, in_words, totals
+from grouprl.orchestrator.accounting import account
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.text_sampling import TextSampling
 from single_runs import launch, records

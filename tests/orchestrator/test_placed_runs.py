@@ -93,7 +93,7 @@ def test_a_resumed_run_may_leave_its_cluster(here, cluster, tmp_path):
 
 
 def test_the_account_says_what_was_lost(cluster, tmp_path):
-    from grouprl.orchestrator.accounting import in_words, totals
+    from grouprl.orchestrator.account_words import in_words, totals
 
     found = totals([{"phase": "train", "workers_restarted": 2.0, "work_redone": 3.0, "prompts_sampled": 1.0}])
     whole = {"rows_sampled": 1, "rows_stored": 0, "rows_used": 1, "prompts_trained": 1, **found}

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import RunError
-from grouprl.orchestrator.accounting import in_words, totals
+from grouprl.orchestrator.account_words import in_words, totals
 from grouprl.orchestrator.reward import opened_reward
 from grouprl.plan.plan import plan
 from grouprl.rewards.judging import judge_client, judge_costs

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 import toy_envs
-from grouprl.orchestrator.accounting import NOT_COMPLETED, REASONS
+from grouprl.orchestrator.account_words import NOT_COMPLETED, REASONS
 from kills import FORKS, TINY
 
 FAULTS = ("kill", "stop", "worker", "full", "flip", "cut", "half")

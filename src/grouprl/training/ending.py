@@ -12,7 +12,7 @@ from grouprl.evaluation.evaluate import Evaluation
 from grouprl.evaluation.gain import PromptValues
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.outcome import verdict
-from grouprl.orchestrator.accounting import set_aside_words, totals
+from grouprl.orchestrator.account_words import set_aside_words, totals
 from grouprl.protocols.run_events import EvaluationEnded, RunEnded, Sample
 from grouprl.rewards.judging.judge_costs import cost_words
 from grouprl.rollout.quarantine import OFFERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
@@ -12,7 +13,7 @@ from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.glossary import lookup
 from grouprl.monitor.reward_detectors import COUNTED
 from grouprl.view.charts import NARROW, Series, at_each_width, chart
-from grouprl.view.runfiles import RunData
+from grouprl.view.runfiles import Column, RunData
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def leading(run: RunData) -> str:
 
 def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw pass@1 in training and on held-out prompts."""
-    train, evals = run.of_phase("train"), run.of_phase("eval")
-    series = [] if run.pieces else [_series(train, "pass@1", "training")]  # a piece is neither right nor wrong
+    evals = run.of_phase("eval")
+    series = [] if run.pieces else [_series(run, "pass@1", "training")]  # a piece is neither right nor wrong
     series += [_points(evals, "eval/greedy", "greedy, held out")]
     series += [_points(evals, "eval/pair_accuracy", "pairs ranked right, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
@@ -114,7 +115,7 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     parts = reward_parts(evals)
     train = run.of_phase("train")
     whole = "reward/return" if any("reward/return" in record for record in train) else "reward_mean"
-    series = [_series(train, whole, "training")] if run.mean_first else []
+    series = [_series(run, whole, "training")] if run.mean_first else []
     series += [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
@@ -141,10 +142,11 @@ def _stated(evals: Sequence[JsonMapping]) -> list[str]:
 def counts(run: RunData) -> list[str]:
     """Draw each component that is counted and not paid, which has a unit of its own, in training and held out."""
     train, evals = run.of_phase("train"), run.of_phase("eval")
-    trained = [f"eval/{name}" for r in train for name in r if name.startswith(f"reward/{COUNTED}")]
+    named = dict.fromkeys(chain.from_iterable(train))
+    trained = [f"eval/{name}" for name in named if name.startswith(f"reward/{COUNTED}")]
     drawn = []
     for name in dict.fromkeys([*trained, *counted_parts(evals)]):
-        own = [_series(train, name.removeprefix("eval/"), "training"), _points(evals, name, "held out")]
+        own = [_series(run, name.removeprefix("eval/"), "training"), _points(evals, name, "held out")]
         title = f"{name.removeprefix(f'{PART}{COUNTED}')} (counted, not paid)"
         words = "Mean over completions, training's and held-out ones, the latter with 95 % intervals over prompts."
         drawn += [chart(title, run.worded(words), [s for s in own if s.y], None)] * any(s.y for s in own)
@@ -169,15 +171,15 @@ def yardstick_names(evals: Sequence[JsonMapping]) -> list[str]:
 def components(run: RunData) -> str:
     """Return the chart of the reward's components in training; "" if it has none."""
     names = component_names(run)
-    series = [s for name in names if (s := _series(run.of_phase("train"), name, name.removeprefix("reward/"))).y]
+    series = [s for name in names if (s := _series(run, name, name.removeprefix("reward/"))).y]
     words = "Mean of each component of the reward over the completions of a step, before weights are added up."
     return chart("Components of the reward", run.worded(words), series, None) if series else ""
 
 
 def component_names(run: RunData) -> list[str]:
     """Return the metrics of what is paid, up to the number of colours; further ones have their own charts."""
-    numbers = [n for r in run.of_phase("train") for n, v in r.items() if n.startswith("reward/") and is_number(v)]
-    return list(dict.fromkeys(n for n in numbers if not n.startswith(f"reward/{COUNTED}")))[:COLOURS]
+    paid = [name for name in run.columns("train") if name.startswith("reward/")]
+    return [name for name in paid if not name.startswith(f"reward/{COUNTED}")][:COLOURS]
 
 
 def pictures(run: RunData) -> list[str]:
@@ -194,16 +196,14 @@ def _without_marks(picture: Picture) -> Picture:
 def further(run: RunData) -> list[str]:
     """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
-    numbers = [n for r in run.of_phase("train") for n, v in r.items() if n not in shown and is_number(v)]
-    names = dict.fromkeys(n for n in numbers if not n.startswith(f"reward/{COUNTED}"))
+    names = [n for n in run.columns("train") if n not in shown and not n.startswith(f"reward/{COUNTED}")]
     charts = (_draw(run, Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]
 
 
 def _draw(run: RunData, picture: Picture) -> str:
-    records = run.of_phase(picture.phase)
     labels = {name: run.worded(label) for name, label in picture.metrics.items()}
-    series = [s for name, label in labels.items() if (s := _series(records, name, label)).y]
+    series = [s for name, label in labels.items() if (s := _series(run, name, label, picture.phase)).y]
     if not series:
         return ""
     shown = [name for name, label in labels.items() if label in {s.name for s in series}]
@@ -220,9 +220,9 @@ def _words(picture: Picture, shown: Sequence[str]) -> str:
     return f"{metric.words[0].upper()}{metric.words[1:]}. Look for: {metric.good}."
 
 
-def _series(records: Sequence[JsonMapping], name: str, label: str) -> Series:
-    found = [(float(r.get("step", i)), r[name]) for i, r in enumerate(records) if is_number(r.get(name))]
-    return Series(label, [x for x, _ in found], [y for _, y in found])
+def _series(run: RunData, name: str, label: str, phase: str = "train") -> Series:
+    column = run.columns(phase).get(name, Column())
+    return Series(label, column.x, column.y)
 
 
 def _points(records: Sequence[JsonMapping], name: str, label: str) -> Series:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.numbers import is_number
 from grouprl.core.wording import in_ranges
 from grouprl.monitor.outcome import mean_first
 from grouprl.records.episode_records import UNDER_WAY
@@ -31,9 +33,32 @@ COMPLETIONS = re.compile(r"\b(?:sampled )?completions\b")
 """Rows, as texts call them where each is a whole completion."""
 
 
+@dataclass(frozen=True)
+class Column:
+    """The numbers of one metric, `y`, at the steps `x`; where it has none, a record is left out."""
+
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+
+
+def columns_of(records: Sequence[JsonMapping]) -> dict[str, Column]:
+    """Return the numbers of records by the names of their metrics, all in one pass: a long run has many of both."""
+    found: dict[str, Column] = {}
+    for i, record in enumerate(records):
+        for name, value in record.items():
+            if is_number(value):
+                column = found.get(name) or found.setdefault(name, Column())
+                column.x.append(float(record.get("step", i)))
+                column.y.append(value)
+    return found
+
+
 @dataclass
 class RunData:
-    """The data of a run for its page; `missing` names the files that could not be read."""
+    """The data of a run for its page; `missing` names the files that could not be read.
+
+    `records` are complete before the first one is asked for.
+    """
 
     folder: Path
     config: str = ""
@@ -61,7 +86,25 @@ class RunData:
 
     def of_phase(self, phase: str) -> list[JsonObject]:
         """Return the records of one phase, in order."""
-        return [r for r in self.records if r.get("phase", "train") == phase]
+        return self._phases.get(phase, [])
+
+    def columns(self, phase: str) -> Mapping[str, Column]:
+        """Return the numbers of one phase by the names of their metrics, in the order in which they first appear."""
+        if phase not in self._columns:
+            self._columns[phase] = columns_of(self.of_phase(phase))
+        return self._columns[phase]
+
+    @cached_property
+    def _phases(self) -> dict[str, list[JsonObject]]:
+        found: dict[str, list[JsonObject]] = {}
+        for record in self.records:
+            if isinstance(phase := record.get("phase", "train"), str):  # a damaged record may hold anything
+                found.setdefault(phase, []).append(record)
+        return found
+
+    @cached_property
+    def _columns(self) -> dict[str, Mapping[str, Column]]:
+        return {}
 
     @property
     def pieces(self) -> bool:

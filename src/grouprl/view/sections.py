@@ -11,7 +11,7 @@ from grouprl.core.json_types import JsonMapping
 from grouprl.core.numbers import is_number
 from grouprl.monitor.outcome import mean_first, verdict
 from grouprl.monitor.reward_detectors import COUNTED
-from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
+from grouprl.orchestrator.account_words import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import (
     PART,
