@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from architectures import _built
 from grouprl.config.run import parse_config
-from grouprl.plan.cache_layout import KeptNumbers, _tensors, cache_layout
+from grouprl.plan.cache_layout import _tensors, cache_layout
+from grouprl.plan.kept_numbers import KeptNumbers
 from grouprl.plan.plan import plan
 from grouprl.policy.language.model_checks import STATES, state_name
 from grouprl.policy.language.tiny import char_tokenizer

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, RunError
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.tiny import char_tokenizer
 from grouprl.policy.language.users.layers import UserLayers, UserSizes, kl_from_prior
@@ -14,6 +14,7 @@ from grouprl.policy.language.users.reading import Reader
 from grouprl.policy.language.users.user_reward_model import UserRewardModel
 from grouprl.records.judgements import BETWEEN, END, judged_prompt
 from grouprl.testing.policies import check_trainable
+from grouprl.training.saved_scores import check_reloaded
 
 LETTERS = "abcdefgh>"
 SMALL = {"alphabet": LETTERS + BETWEEN + END, "hidden": 16, "layers": 2, "heads": 2, "intermediate": 16}
@@ -177,6 +178,17 @@ def test_the_saved_folder_is_a_trunk_for_transformers_and_reads_back(tmp_path):
     for name, x_b in outputs(model).items():
         torch.testing.assert_close(outputs(again)[name], x_b, rtol=0, atol=1e-12)
     assert type(AutoModel.from_pretrained(tmp_path)).__name__ == "LlamaModel"
+
+
+def test_what_products_in_bfloat16_round_is_no_other_score(tmp_path):
+    model = load_reward_model("tiny", dtype="float32", precision="mixed", users=UserSizes(16, 32, 1.0), **SMALL)
+    model.save(tmp_path)
+    texts = list(zip(PROMPTS, COMPLETIONS, strict=True))
+    check_reloaded(model, tmp_path, texts)
+    with torch.no_grad():
+        dict(model.named_parameters())["users.mean.bias"].add_(3.0)
+    with pytest.raises(RunError, match="the saved reward model scores"):
+        check_reloaded(model, tmp_path, texts)
 
 
 def test_adapters_are_refused(tmp_path):

@@ -13,8 +13,8 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.cache_layout import KeptNumbers, cache_layout, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts, experts_of, inner_width
+from grouprl.plan.kept_numbers import KeptNumbers, keys_of_layers
 from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
@@ -155,6 +155,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         else:
             return None, None
     model, tokenizer = models[0]
+    from grouprl.plan.cache_layout import cache_layout
     from grouprl.policy.fast_forward.forward import why_not_lean
 
     text = model.config.get_text_config()

@@ -89,7 +89,7 @@ def check_reloaded(model: UserRewardModel, folder: Path, texts: Sequence[Text]) 
     again = load_reward_model(folder, device=str(model.device), dtype=str(model.dtype).split(".")[1], trained=True)
     prompts, completions = [prompt for prompt, _ in texts], [text for _, text in texts]
     expected_b, found_b = (x.scores(x.tokens_of(prompts, completions)).double().cpu() for x in (model, again))
-    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_b.abs().max()))
+    limit = near(model) * max(1.0, float(expected_b.abs().max()))
     if not bool(((expected_b - found_b).abs() <= limit).all()):
         raise RunError(f"the saved reward model scores {found_b.tolist()}, the trained one {expected_b.tolist()}")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import TEACHER_KL
-from grouprl.plan.cache_layout import KeptNumbers, keys_of_layers
 from grouprl.plan.chosen_experts import DENSE, Experts
+from grouprl.plan.kept_numbers import KeptNumbers, keys_of_layers
 from grouprl.plan.memory import FOLLOWERS, REFERENCE, gathered_numbers
 from grouprl.plan.plan import Plan
 
