@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import grouprl
 from chat_policies import chatting
+from grouprl.cli.app import app
 from grouprl.core.errors import InputError
+from grouprl.experiments.evaluating import task_spec
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.text import render_chat
 from grouprl.records.examples import Chat
+from grouprl.rollout.local.sampler import decode
 from short_runs import SMALL, quiet
 
 THINKS = (
@@ -101,6 +108,91 @@ def test_training_evaluation_and_the_saved_model_see_one_prompt(tmp_path: Path, 
     grouprl.evaluate(tmp_path / "run")
     assert len(prompts) > trained
     assert {text.endswith("<assistant><think></think>") for text in prompts} == {True}
+    prompts.clear()
+    grouprl.evaluate(tmp_path / "run", chat_template_kwargs={"enable_thinking": True})
+    assert {text.endswith("<assistant>") for text in prompts} == {True}
     saved = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
     text = saved.apply_chat_template(ASKED, tokenize=False, add_generation_prompt=True)
     assert text == "\n<user>2+2<assistant><think></think>"
+
+
+def by_command(folder: Path, task: str, variables: str) -> None:
+    options = ["--prompts", "6", "--greedy", "--max-new-tokens", "4", "--reward", "numeric_match", "--json"]
+    words = ["--chat-template-kwargs", variables] if variables else []
+    found = CliRunner().invoke(app, ["eval", str(folder), "--task", task, *options, *words])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["failed"] == 0
+
+
+def by_function(folder: Path, task: str, variables: str) -> None:
+    given = {"enable_thinking": "true" in variables} if variables else None
+    options: dict[str, Any] = {"prompts": 6, "greedy": True, "max_new_tokens": 4, "reward": "numeric_match"}
+    grouprl.evaluate(folder, task_spec(task), **options, chat_template_kwargs=given)
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, ...]]:
+    """The ids of every prompt that this process samples from."""
+    found: set[tuple[int, ...]] = set()
+
+    def spied(policy: Any, requests: Any, **settings: Any) -> Any:
+        found.update(tuple(request.prompt) for request in requests)
+        return decode(policy, requests, **settings)
+
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", spied)
+    return found
+
+
+def asked_rows(folder: Path) -> tuple[list[str], str]:
+    """Six held-out questions, and the task that asks them."""
+    for name, second in (("train", 3), ("held_out", 2)):
+        rows = (f'{{"prompt": "{n}+{second}", "answer": "{n + second}"}}\n' for n in range(6))
+        (folder / f"{name}.jsonl").write_text("".join(rows), encoding="utf-8")
+    task = f"{{name: 'jsonl:{folder / 'train.jsonl'}', eval: '{folder / 'held_out.jsonl'}'}}"
+    return [f"{n}+2" for n in range(6)], task
+
+
+def own_ids(folder: Path, texts: list[str], **variables: object) -> set[tuple[int, ...]]:
+    """The ids that the tokenizer in a folder makes of questions, by its own template."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    talks = [[{"role": "user", "content": text}] for text in texts]
+    told = tokenizer.apply_chat_template(talks, add_generation_prompt=True, return_dict=True, **variables)
+    return set(map(tuple, told["input_ids"]))
+
+
+@pytest.mark.parametrize("evaluating", [by_command, by_function])
+def test_a_model_that_is_not_of_a_run_is_evaluated_with_variables(
+    evaluating: Callable[..., None], tmp_path: Path, sampled: set[tuple[int, ...]]
+) -> None:
+    """Its prompts are those of the tokenizer's own template, token by token."""
+    chatting(THINKS, max_positions=128).save(tmp_path / "model")
+    asked, task = asked_rows(tmp_path)
+    seen: dict[str, set[tuple[int, ...]]] = {}
+    for variables, own in (
+        ("", {}),
+        ("{enable_thinking: false}", {"enable_thinking": False}),
+        ('{"enable_thinking": true}', {"enable_thinking": True}),
+    ):
+        sampled.clear()
+        evaluating(tmp_path / "model", task, variables)
+        assert sampled == own_ids(tmp_path / "model", asked, **own)
+        seen[variables] = set(sampled)
+    plain, quiet_ones, thinking = seen.values()
+    assert plain == thinking
+    assert not plain & quiet_ones
+
+
+def test_a_variable_that_the_evaluated_template_does_not_use_is_refused(tmp_path: Path) -> None:
+    chatting(THINKS, max_positions=128).save(tmp_path / "model")
+    _, task = asked_rows(tmp_path)
+    words = ["eval", str(tmp_path / "model"), "--task", task, "--reward", "numeric_match", "--chat-template-kwargs"]
+    for given, said in (
+        ("{enable_thinkin: false}", "no variable 'enable_thinkin'"),
+        ("enable_thinking", "It must be a mapping from names of variables to values"),
+        ("{1: 2}", "It must be a mapping from names of variables to values"),
+    ):
+        found = CliRunner().invoke(app, [*words, given])
+        assert found.exit_code == 2
+        assert said in " ".join(found.stderr.split())

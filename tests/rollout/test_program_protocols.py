@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat_policies import chatting
+from chat_policies import TOOLS, chatting
 from grouprl.core.errors import InputError
 from grouprl.policy import Tokens
+from grouprl.policy.language.template_settings import set_defaults
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Example, load_task
 
@@ -145,6 +146,21 @@ def test_a_commands_own_output_is_told(tmp_path, then, error, message):
     assert message in str(caught.value)
     assert "its last request was refused: 'max_tokens' is missing" in str(caught.value)
     environment.close()
+
+
+@pytest.mark.parametrize(
+    "function", ["answer_once", "through_responses", "through_messages", "set_variable_quiet_to_false"]
+)
+def test_a_runs_variables_hold_unless_a_program_sets_them(function):
+    """Programs of every protocol have the prompt of `model.chat_template_kwargs`."""
+    policy = chatting("{{ '<quiet>' if quiet }}" + TOOLS)
+    set_defaults(policy.tokenizer, {"quiet": True})
+    options = {"max_turns": 3, "max_new_tokens": 4, "history": "append"}
+    episodes = play(policy, program(f"{PROGRAMS}:{function}").environment, [Start(SUM, 0)], **options)
+    assert not episodes.failures
+    text = "".join(policy.tokenizer.convert_ids_to_tokens(episodes.rollout.prompt_ids[0]))
+    assert text.endswith("<|user|>3+4=<eos><|assistant|>")
+    assert text.startswith("<quiet>") == (function != "set_variable_quiet_to_false")
 
 
 def test_variables_of_the_template_are_trained_with():

@@ -69,12 +69,29 @@ def test_a_model_is_served_until_interrupted(tmp_path):
         (["nowhere/at/all/model"], "The folder nowhere/at/all/model does not exist"),
         (["tiny", "--checkpoint", "3"], "only a run folder has checkpoints"),
         (["tiny", "--record", "nowhere/x.jsonl"], "the folder nowhere does not exist"),
+        (["tiny", "--chat-template-kwargs", "quiet"], "it must be a mapping from names of variables to values"),
+        (["tiny", "--chat-template-kwargs", "{quiet: true}"], "the tokenizer has no chat template"),
     ],
 )
 def test_errors_in_words(arguments, message):
     result = CliRunner().invoke(app, ["serve", *arguments])
     assert result.exit_code == 2
     assert message.lower() in result.stderr.replace("\n", " ").lower()
+
+
+def test_a_models_variables_hold_unless_a_client_sets_them(tmp_path):
+    policy = chatting(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<eos>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{{ '<quiet>' if quiet }}{% endif %}"
+    )
+    policy.save(tmp_path / "model")
+    asked = [{"role": "user", "content": "Hi"}]
+    with serving(tmp_path / "model", "--chat-template-kwargs", "{quiet: true}") as (client, name, _):
+        for own, quiet in (({}, True), ({"quiet": False}, False), ({"quiet": True}, True)):
+            more = {"return_token_ids": True, "chat_template_kwargs": own}
+            reply = client.chat.completions.create(model=name, messages=asked, max_tokens=2, extra_body=more)
+            told = policy.tokenizer.apply_chat_template(asked, add_generation_prompt=True, quiet=quiet)
+            assert reply.model_dump()["prompt_token_ids"] == told["input_ids"]
 
 
 def test_a_port_that_is_taken(tmp_path):

@@ -276,11 +276,11 @@ def prints_and_sulks(prompt, base_url, api_key):
     time.sleep(3)
 
 
-def with_variable(prompt, base_url, api_key, name):
+def with_variable(prompt, base_url, api_key, name, value=True):
     """Two turns with a variable of the chat template."""
     client, messages = client_of(base_url, api_key), [{"role": "user", "content": prompt}]
     for _ in range(2):
-        given = {"chat_template_kwargs": {name: True}}
+        given = {"chat_template_kwargs": {name: value}}
         reply = client.chat.completions.create(model="policy", messages=messages, extra_body=given)
         messages += [reply.choices[0].message, {"role": "user", "content": "Sure?"}]
     return messages[-2].content
@@ -288,6 +288,10 @@ def with_variable(prompt, base_url, api_key, name):
 
 def set_variable_quiet(prompt, base_url, api_key):
     return with_variable(prompt, base_url, api_key, "quiet")
+
+
+def set_variable_quiet_to_false(prompt, base_url, api_key):
+    return with_variable(prompt, base_url, api_key, "quiet", False)
 
 
 def set_variable_quite(prompt, base_url, api_key):

@@ -13,7 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli import completion
-from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
+from grouprl.cli.options import (
+    AsJson,
+    CheckpointStep,
+    EngineName,
+    ModelDevice,
+    RunOrModel,
+    TemplateVariables,
+    template_variables,
+)
 from grouprl.cli.quiet import Telling, telling
 from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
@@ -68,6 +76,7 @@ def eval_command(
     seed: EvalSeed = None,
     engine: EngineName = None,
     device: ModelDevice = "auto",
+    chat_template_kwargs: TemplateVariables = None,
     show: CompletionsToPrint = 4,
     as_json: AsJson = False,
 ) -> None:
@@ -81,12 +90,14 @@ def eval_command(
     grouprl eval runs/addition-grpo-s0 --checkpoint 80 --greedy
     grouprl eval runs/addition-grpo-s0 --k 1,4,16 --prompts 256
     grouprl eval my-model --task addition
+    grouprl eval my-model --task jsonl:mine.jsonl --chat-template-kwargs '{enable_thinking: false}'
     """
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.experiments.evaluating import evaluated, subject_of, task_spec
 
     silence_loading_bars()
-    subject = subject_of(source, task_spec(task), checkpoint, device, engine)
+    variables = template_variables(chat_template_kwargs)
+    subject = subject_of(source, task_spec(task), checkpoint, device, engine, variables)
     with _progress(Terminal(stderr=True)) as progress:
         bar = progress.add_task("completions", total=None)
         found, notes = evaluated(

@@ -13,7 +13,15 @@ import typer
 from rich.console import Console
 
 from grouprl.cli import completion
-from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
+from grouprl.cli.options import (
+    AsJson,
+    CheckpointStep,
+    EngineName,
+    ModelDevice,
+    RunOrModel,
+    TemplateVariables,
+    template_variables,
+)
 from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -108,6 +116,7 @@ def serve_command(
     unknown_parameters: UnknownRule = "refuse",
     engine: EngineName = None,
     device: ModelDevice = "auto",
+    chat_template_kwargs: TemplateVariables = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
     ] = False,
@@ -134,6 +143,7 @@ def serve_command(
     """
     from grouprl.chat import Access, ChatLimits, Endpoint
     from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.policy.language.template_settings import set_defaults_of
     from grouprl.rollout.engines import opened_engine
     from grouprl.serve import Retention, Service
 
@@ -142,7 +152,9 @@ def serve_command(
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
     if unknown_parameters not in UNKNOWN:
         raise InputError(f"--unknown-parameters {unknown_parameters}", f"it must be {' or '.join(UNKNOWN)}")
+    variables = template_variables(chat_template_kwargs)
     policy, make = _policy(source, checkpoint, device, engine)
+    set_defaults_of(policy, variables)
     opened = ExitStack()
     service = Service(
         policy,

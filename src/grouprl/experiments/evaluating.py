@@ -22,6 +22,7 @@ from grouprl.orchestrator.reward import opened_reward
 from grouprl.policy import load_policy
 from grouprl.policy.language.hub import folder_meant
 from grouprl.policy.language.models_of import acting_for
+from grouprl.policy.language.template_settings import set_defaults_of
 from grouprl.policy.own_state import own_state
 from grouprl.protocols import Trainable
 from grouprl.rollout.engines import configured_engine, opened_engine
@@ -46,6 +47,7 @@ def evaluate(
     seed: int | None = None,
     engine: str | None = None,
     device: str = "auto",
+    chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> Evaluation:
     """Evaluate a run or any model on held-out prompts, as `grouprl eval` does.
 
@@ -65,14 +67,16 @@ def evaluate(
         seed: of the completions; None: the run's, else 0.
         engine: the sampler; None: the run's.
         device: of a model; a run has its own.
+        chat_template_kwargs: values of the chat template's variables, such as {"enable_thinking": False}, before those
+            of the run (`model.chat_template_kwargs`); a conversation of the task that sets a variable keeps its own.
 
     Raises:
-        InputError: there is no such run or model, or the numbers do not fit.
+        InputError: there is no such run or model, the numbers do not fit, or the template does not use a variable.
     """
     given = cast("str | JsonObject | None", without_object("task", task))
     with own_state("grouprl.evaluate"):
         return evaluated(
-            subject_of(str(source), given, checkpoint, device, engine),
+            subject_of(str(source), given, checkpoint, device, engine, chat_template_kwargs),
             prompts=prompts,
             samples=samples,
             k=k,
@@ -112,14 +116,25 @@ def subject_of(
     checkpoint: int | str | None,
     device: str,
     engine: str | None,
+    template_variables: Mapping[str, object] | None = None,
 ) -> Subject:
-    """Return what is evaluated: a run, or any model on a task.
+    """Return what is evaluated: a run, or any model on a task; `template_variables` are its chat template's.
 
     Raises:
-        InputError: there is no such run, checkpoint or model, or a model has no task.
+        InputError: there is no such run, checkpoint or model, a model has no task, or its template does not use a
+            variable.
     """
     if (Path(source) / "config.yaml").is_file():
-        return _run(Path(source), task, checkpoint, engine)
+        found = _run(Path(source), task, checkpoint, engine)
+    else:
+        found = _model(source, task, checkpoint, device, engine)
+    set_defaults_of(found.policy, template_variables or {})
+    return found
+
+
+def _model(
+    source: str, task: str | JsonObject | None, checkpoint: int | str | None, device: str, engine: str | None
+) -> Subject:
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
     if source == "tiny":

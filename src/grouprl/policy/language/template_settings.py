@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.policy.language.chat_template import template_of
+from grouprl.policy.language.models_of import language_models_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,7 +32,7 @@ def set_defaults(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, obje
         return
     if not tokenizer.chat_template:
         raise InputError(
-            f"model.chat_template_kwargs is {dict(settings)}, and the tokenizer has no chat template",
+            f"chat_template_kwargs is {dict(settings)}, and the tokenizer has no chat template",
             "its settings are variables of a chat template",
             "Leave them out, use an instruct model, or set tokenizer.chat_template",
         )
@@ -39,11 +40,28 @@ def set_defaults(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, obje
     template.check(settings)
     if not isinstance(template.source, str):
         raise InputError(
-            "model.chat_template_kwargs with a tokenizer that has several chat templates",
+            "chat_template_kwargs with a tokenizer that has several chat templates",
             "the settings are written into the one template that is used",
             "Leave one template in tokenizer.chat_template",
         )
     tokenizer.chat_template = "".join(map(_default, settings, settings.values())) + template.source
+
+
+def set_defaults_of(policy: object, settings: Mapping[str, object]) -> None:
+    """Make `settings` the defaults of the chat templates of a loaded policy's language models, before those they have.
+
+    Raises:
+        InputError: the policy has no language model, or `set_defaults` refuses the settings.
+    """
+    models = language_models_of(policy)
+    if settings and not models:
+        raise InputError(
+            f"chat_template_kwargs is {dict(settings)}, and the policy is {type(policy).__name__}",
+            "its settings are variables of the chat template of a language model",
+            "Leave them out",
+        )
+    for model in models.values():
+        set_defaults(model.tokenizer, settings)
 
 
 def _default(name: str, value: object) -> str:
@@ -61,4 +79,4 @@ def _literal(value: object) -> str:
         return "{" + ", ".join(f"{str(name)!r}: {_literal(each)}" for name, each in value.items()) + "}"
     if isinstance(value, Sequence):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    raise InputError(f"model.chat_template_kwargs holds {shortened(value)}", "a value is what JSON can hold")
+    raise InputError(f"chat_template_kwargs holds {shortened(value)}", "a value is what JSON can hold")
