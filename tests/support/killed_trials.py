@@ -13,7 +13,7 @@ from grouprl.experiments.trial_main import make_run
 from grouprl.processes.limits import die_with
 from grouprl.protocols.run_events import RunListener, StepEnded
 
-KILLED_AT = 5
+KILLED_AT = 3
 """The step after which the process is killed."""
 
 
