@@ -68,9 +68,11 @@ SPECIAL: dict[str, Settings] = {
     "dump": {"task": {"shortest": 4}},
     "self": {"task": {"shortest": 4}},
     "pppo": {"method": {"name": "pppo", "prefix_start": 0.5, "prefix_limit": 0.5}},
+    "harpg": {"optim": {"lr": 0.3}},
+    "n_pg_igt": {"optim": {"lr": 0.3}},
 }
 """What single methods need: several levels to choose from, prompts that are not solved greedily, a beginning of more
-than one of seven tokens."""
+than one of seven tokens; rates of steps whose whole length is the rate, where AdamW moves each weight by so much."""
 ELSEWHERE = {"dapo_direct": "addition"}
 """Methods that are tried on another task besides the first. One-step advantages need a critic that foresees something:
 on `reverse` that of this model explains no variance at all, and dapo_direct falls from 0.42 to 0.30 there."""
@@ -182,6 +184,7 @@ def warm_start(task: str, out: Path, changes: Settings) -> Path:
             "config": recorded(settings),
             **warm,
             "before": fresh["before"],
+            "after": {name: value for name, value in warm["after"].items() if "_gain" not in name},
         }
         outcome["curve"] = []
         write_json(folder / "outcome.json", outcome)

@@ -182,6 +182,11 @@ WHY_NOT = {
     "dvpo": "its value model is fixed before training and no reward is read after; it did not guide this model",
     "passk": "it rewards k completions together, for which one that is right is enough; pass@1 is not what it raises",
     "dapo_direct": "its critic explains no variance on this task; on `addition`, where it does, the method learns",
+    "vargrad": "its rewards are logarithms: 1 and 0 ask for right completions e times as likely as each wrong one, of "
+    "which there are many more; on the grid of docs/control.md, whose rewards are meant so, it learns",
+    "counterpol": "its target is 0 unless it is set: it asks for a policy that earns nothing, and gets one",
+    "plaid": "at the largest rate tried it gains 0.10, at ten times the task's it loses everything",
+    "discopop": "at its own tau its loss falls as the worse completion gains where policy and reference agree",
 }
 """What is known of methods that did not learn."""
 AS_BASE = {
