@@ -152,7 +152,7 @@ def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
         ("vector", {"config": {"num_envs": 4}}, "a vector environment of 4 environments.*num_envs"),
         ("Walk", {"turns": None}, "has no limit of steps"),
         ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAcion"]}, "There is no 'ClipAcion'.*ClipAction"),
-        ("Walk", {"wrappers": [{"min_obs": 1}]}, "a wrapper is .*as name"),
+        ("Walk", {"wrappers": [{"min_obs": 1}]}, "a wrapper is .*as its name"),
         ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAction"]}, "wrapper 'gymnasium.wrappers:ClipAction' refuses"),
         ("Walk", {"wrappers": [f"{FILE}:Shut"]}, "Shut' fails while it is made: KeyError: '5x5'"),
     ],
