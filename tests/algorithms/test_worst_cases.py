@@ -107,7 +107,7 @@ def test_settings_that_make_no_environment_or_other_spaces_are_refused() -> None
         load_task({"name": STORE, "grid": {"lead": [0, 1]}})
     with pytest.raises(InputError, match="at least 0"):
         load_task({"name": STORE, "grid": {"penalty": [1.0, -1.0]}})
-    with pytest.raises(InputError, match="lists values"):
+    with pytest.raises(InputError, match="must list the values"):
         load_task({"name": STORE, "grid": {"penalty": []}})
     with pytest.raises(InputError, match="cannot be made with"):
         load_task({"name": STORE, "grid": {"prize": [1]}})

@@ -303,7 +303,7 @@ def apply_change(data: dict[str, object], change: str) -> None:
             child = {"name": child}
         node[name] = child = {} if child is None else child
         if not isinstance(child, dict):
-            raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, it has no keys below it")
+            raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, which has no keys below it")
         node = child
     node[last] = _value(text)
 

@@ -173,7 +173,9 @@ class InTurns(_OverWorld):
         single = world.spaces
         if any(self._parents.values()) and not isinstance(single.action, Discrete):
             raise InputError(
-                f"parents with the actions {single.action}", "agents see each other's actions as numbers", "Remove it"
+                f"parents: the actions are {single.action}",
+                "parents are shown as numbers, so actions must be discrete",
+                "Remove it",
             )
         self._actions = single.action
         observed = _observation(single, self._agents, self._parents)

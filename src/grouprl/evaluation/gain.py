@@ -99,7 +99,7 @@ def _joined(a: float, b: float, correlation: float) -> float:
 
 
 def gains(before: Mapping[str, PromptValues], after: Mapping[str, PromptValues]) -> dict[str, Estimate]:
-    """Return the gain of each measure that both evaluations have, over the prompts whose values both know.
+    """Return the gain of each measure that both evaluations have, over the prompts that both have.
 
     One evaluation may have more prompts than the other: both begin with the same ones.
     """
@@ -108,7 +108,7 @@ def gains(before: Mapping[str, PromptValues], after: Mapping[str, PromptValues])
 
 
 def paired(before: PromptValues, after: PromptValues) -> Estimate | None:
-    """Return the gain over the prompts whose values both know; None if these are fewer than two."""
+    """Return the gain over the prompts that both have; None if these are fewer than two."""
     count = min(len(before.value_q), len(after.value_q))
     kept_q = np.isfinite(before.value_q[:count]) & np.isfinite(after.value_q[:count])
     if kept_q.sum() < 2:

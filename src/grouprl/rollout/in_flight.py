@@ -53,7 +53,7 @@ class PlayingSource(Protocol):
 class InFlightEpisodes:
     """Plays the episodes of many units, and returns each unit when it is complete.
 
-    A unit begins when no episode of those before it can act: while the decoder has work, no unit is begun early.
+    A unit begins only when no episode of the earlier units can act: while these keep the decoder busy, none is begun.
     Episodes of a unit are returned in the order of its requests.
 
     Args:

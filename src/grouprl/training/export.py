@@ -147,9 +147,9 @@ def export(run: Path, dest: Path, checkpoint: int | str | None = None) -> str:
 
 
 def _export_parts(run: ResolvedRun, parts: Path, folder: Path) -> str:
-    """Write the policy of a checkpoint of several processes, tensor by tensor; return what is to be said about that.
+    """Write the policy of a checkpoint of several processes, tensor by tensor; return why it was not compared, if so.
 
-    What was written is compared with `transformers` where this machine has room for the model, which needs it twice.
+    What was written is compared with `transformers` where this machine has room for the model twice.
     """
     options = load_options(run, run.config.model.name, run.config.seed)
     outline = builders_of(run, options).outline(torch.device("cpu"))
