@@ -77,7 +77,7 @@ docs: $(READY)  ## write the pages of methods and papers from the cards, and bri
 docs-check: $(READY)  ## say which committed pages are not as the schema and the records have them
 	$(BIN)/python scripts/generate_docs.py --check
 
-site: .venv-site/.ready docs  ## build the documentation site, without network; a broken link fails, and so does what another host would serve
+site: .venv-site/.ready docs  ## build the documentation site, without network; a broken link fails, and so does anything loaded from another host
 	.venv-site/bin/zensical build --strict --clean --config-file mkdocs.yml
 	$(BIN)/python scripts/site_resources.py build/site
 

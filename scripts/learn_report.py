@@ -176,7 +176,7 @@ def listed(lines: list[str]) -> str:
 WHY_NOT = {
     "intuitor": "its reward is the policy's own certainty; it never reads whether a completion is right",
     "rl_v": "its verdicts are texts that this model has never written, 9.6 nats each, so that at `verify_coef: 1` the "
-    "first gradient is 109 long where that of completions alone is 0.3, and within five steps nothing is right any "
+    "first gradient is 109 long where that of completions alone is 0.3, and within seven steps nothing is right any "
     "more; with `verify_coef: 0.01` and the task's rate it learned as GRPO did (0.97)",
     "self": "an artefact of its task: the policy is the same before and after, so no step trained on anything",
     "dvpo": "its value model is fixed before training and no reward is read after; it did not guide this model",

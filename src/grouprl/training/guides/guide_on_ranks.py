@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grouprl.orchestrator.make_policy import teacher_options
 from grouprl.orchestrator.make_sharded_policy import builders_of
@@ -14,9 +13,6 @@ from grouprl.policy.sharded.sharded_reference import ShardedReference, add_to_av
 from grouprl.protocols import Policy
 from grouprl.storage.tensors import described_tensors
 from grouprl.training.guides.guide_checks import alike, check_alone, check_tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 
 def guide_on_ranks(run: ResolvedRun, policy: Policy) -> ShardedReference:
