@@ -68,6 +68,65 @@ def test_costs_of_a_chunk_are_added_up_like_its_rewards() -> None:
     assert whole.step(np.array([1, 0, 1]))[4]["cost"] == 6.0
 
 
+class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """States a mask at the `first` step, 0 for the reset, and from then on."""
+
+    def __init__(self, env: Any, first: int) -> None:
+        super().__init__(env)
+        self.taken, self.first = 0, first
+
+    def reset(self, **told: Any) -> Any:
+        found, info = self.env.reset(**told)
+        return found, self.told(info)
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        *found, info = self.env.step(action)
+        return (*found, self.told(info))
+
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, "action_mask": np.array([1, 0])} if self.taken >= self.first else info
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_mask_that_would_hold_for_the_first_action_alone_is_refused(first: int) -> None:
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    env = Masked(gymnasium.make("CartPole-v1"), first)
+    whole = ActionChunks(env, 3)
+    with pytest.raises(InputError, match=r"a mask of legal actions in chunks of 3.*Leave ActionChunks out"):
+        whole.reset(seed=4)
+        whole.step(np.array([1, 0, 1]))
+    single = ActionChunks(env, 1)
+    assert "action_mask" in single.reset(seed=4)[1]
+    assert "action_mask" in single.step(np.array([1]))[4]
+
+
+def test_a_mask_among_observations_is_refused_when_it_is_made() -> None:
+    from gymnasium.spaces import Box, Dict
+
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    env = gymnasium.make("CartPole-v1")
+    env.observation_space = Dict(seen=env.observation_space, action_mask=Box(0, 1, (2,), np.int8))
+    with pytest.raises(InputError, match="a mask of legal actions in chunks of 2"):
+        ActionChunks(env, 2)
+
+
+@pytest.mark.parametrize("info", [None, 3])
+def test_infos_inside_a_chunk_are_mappings(info: Any) -> None:
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    class Told(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            return (*self.env.step(action)[:4], info)
+
+    whole = ActionChunks(Told(gymnasium.make("CartPole-v1")), 2)
+    whole.reset(seed=4)
+    with pytest.raises(InputError, match=r"step\(\) returned .*a mapping, info. Return \{\} where"):
+        whole.step(np.array([1, 0]))
+
+
 def test_a_reward_inside_a_chunk_that_is_no_number_is_told() -> None:
     from grouprl.envs.adapters.action_chunks import ActionChunks
 

@@ -12,6 +12,7 @@ import pytest
 from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.envs.adapters.gymnasium_calls import reset_by
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy.vectors.features import feature_count
@@ -22,6 +23,7 @@ from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.tasks import load_task
 
 gymnasium = pytest.importorskip("gymnasium")
+Env: Any = gymnasium.Env
 
 FILE = Path(__file__).parents[1] / "support" / "foreign_control.py"
 
@@ -207,7 +209,11 @@ def test_a_refused_environment_is_closed(tmp_path: Path, name: str, options: dic
         ("shape", r"an observation has the shape \(3,\)"),
         ("reward", "the reward nan.*one finite number.*the division"),
         ("many", r"the reward array\(\[1., 2.\]\).*one finite number.*Several goals"),
-        ("single", r"the reward array\(\[1.\]\).*one finite number.*Return reward.item\(\)"),
+        ("single", r"the reward array\(\[1.\]\).*one finite number.*Return its .item\(\)"),
+        ("unpaid", "the reward None.*one finite number.*Return 0.0 where"),
+        ("added", "a mask with the value -inf.*1 for a legal action and 0 for another"),
+        ("barred", "a mask without a legal action.*must be able to act"),
+        ("silent", r"reset.. returned .array.*None.*a mapping, info. Return \{\} where"),
         ("text", r"the reward 'good'.*one finite number.*Return float\(…\)"),
         ("digits", "the reward '1'.*one finite number"),
         ("huge", "the reward 10000.*one finite number"),
@@ -259,7 +265,44 @@ def test_an_environment_that_does_not_close_is_told_and_counts() -> None:
         assert control("Walk", config={"wrong": "close"}).max_turns == 10
 
 
-@pytest.mark.parametrize("wrong", ["digits", "huge", "reward", "ended", "four", "info", "alone"])
+@pytest.mark.parametrize("kind", ["control", "gym"])
+def test_a_reset_without_a_seed_is_told_with_the_remedy(kind: str) -> None:
+    for wrappers in [[], ["gymnasium.wrappers:FlattenObservation"]] if kind == "control" else [[]]:
+        made = {"wrappers": wrappers} if wrappers else {}
+        task = load_task({"name": f"{kind}:{FILE}:Seedless", "turns": 10, **made})
+        with pytest.raises(InputError, match=r"Seedless.reset\(\) got an .*'seed'.*Write it as reset\(self, seed=None"):
+            task.environment().reset(task.example("train", 0), 7)
+
+
+def test_a_type_error_within_reset_is_not_taken_for_one_of_its_arguments() -> None:
+    class Torn(Env):  # the error is of something else, and stays what it is
+        def reset(self, **told: Any) -> Any:
+            raise TypeError("helper() got an unexpected keyword argument 'seed'")
+
+    with pytest.raises(TypeError, match="helper"):
+        reset_by(Torn(), 3)
+
+
+@pytest.mark.parametrize("wrong", ["added", "barred"])
+def test_a_mask_of_text_is_one_and_allows_something(wrong: str) -> None:
+    """Numbers that are added to logits, 0 and -inf, would be read the wrong way round."""
+    task = load_task({"name": f"gym:{FILE}:Walk", "turns": 10, "config": {"wrong": wrong}})
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 7)
+    environment.step("0")
+    with pytest.raises(InputError, match=r"a mask with the value -inf|a mask without a legal action"):
+        environment.step("0")
+
+
+@pytest.mark.parametrize("kind", ["control", "gym"])
+def test_what_has_ended_may_allow_nothing(kind: str) -> None:
+    task = load_task({"name": f"{kind}:{FILE}:Spent", "turns": 10})
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 7)
+    assert [environment.step("0" if kind == "gym" else 0).terminated for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("wrong", ["digits", "huge", "reward", "unpaid", "ended", "four", "info", "silent", "alone"])
 def test_environments_of_text_say_the_same(wrong: str) -> None:
     task = load_task({"name": f"gym:{FILE}:Walk", "turns": 10, "config": {"wrong": wrong}})
     environment = task.environment()

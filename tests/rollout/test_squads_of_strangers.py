@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,46 @@ def test_names_of_agents_are_different_texts(names: list[Any], kind: str) -> Non
 def test_an_agent_that_was_not_named_is_told() -> None:
     task = squad("unknown")
     with pytest.raises(InputError, match=r"reset\(\) lets the agent 'c' act.*the agents are a, b"):
+        task.environment().reset(task.example("train", 0), 0)
+
+
+ALL = {"a": 1.0, "b": 1.0}
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"rewards": {**ALL, "c": 5.0}}, r"step\(\) returned a reward of the agent 'c'. the agents are a, b"),
+        ({"rewards": {"a": 1.0}}, r"step\(\) returned no reward of the agent 'b'.*Return 0.0"),
+        ({"rewards": {**ALL, "a": None}}, "the reward of 'a' None.*one finite number. Return 0.0"),
+        ({"rewards": {**ALL, "a": np.ones(1)}}, r"the reward of 'a' array\(\[1.\]\).*Return its .item\(\)"),
+        ({"rewards": {**ALL, "a": Fraction(1, 3)}}, r"the reward of 'a' Fraction\(1, 3\).*Return float"),
+        ({"ended": {"c": True}}, "a termination of the agent 'c'"),
+        ({"cut": {"__all__": True}}, "a truncation of the agent '__all__'"),
+        ({"infos": {"a": []}}, r"returned the info \[\] of the agent 'a'. it must be a mapping"),
+        ({"agents": ["a", ["b"]]}, r"step\(\) lets the agent \['b'\] act"),
+    ],
+)
+def test_what_is_of_no_agent_is_neither_lost_nor_replaced(odd: Any, said: str, together: bool) -> None:
+    task = load_task({"name": f"squad:{FILE}:Rounds", "config": {"wrong": odd}, "together": together})
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 0)
+    with pytest.raises(InputError, match=said):
+        for action in [np.array([0, 1])] if together else (0, 1):
+            environment.step(action)
+
+
+@pytest.mark.parametrize("kind", ["squad", "pettingzoo"])
+def test_an_environment_without_names_is_told(kind: str) -> None:
+    with pytest.raises(InputError, match=r"possible_agents is empty or missing.*__init__"):
+        squad("nameless", kind)
+
+
+@pytest.mark.parametrize("kind", ["squad", "pettingzoo"])
+def test_a_reset_without_a_seed_is_told_with_the_remedy(kind: str) -> None:
+    task = load_task({"name": f"{kind}:{FILE}:Seedless"})
+    with pytest.raises(InputError, match=r"Seedless.reset\(\) got an .*'seed'.*Write it as reset\(self, seed=None"):
         task.environment().reset(task.example("train", 0), 0)
 
 

@@ -15,7 +15,8 @@ class Walk(gymnasium.Env):
     """Shows how many actions were taken, times `scale`; ends after `length` of them.
 
     `wrong` breaks a rule at the second action: "nan", "shape", "spelt", "reward", "many", "single", "text", "digits",
-    "huge", "ended", "cut", "four" or "info"; "alone" at the reset, "close" at the end.
+    "huge", "unpaid", "ended", "cut", "four" or "info"; "added" and "barred" are masks that are none or forbid all;
+    "alone" and "silent" at the reset, "close" at the end.
     """
 
     action_space = spaces.Discrete(2)
@@ -28,7 +29,7 @@ class Walk(gymnasium.Env):
         super().reset(seed=seed)
         self.time = 0
         shown = np.array([0.0], np.float32)
-        return shown if self.wrong == "alone" else (shown, {})
+        return shown if self.wrong == "alone" else (shown, None if self.wrong == "silent" else {})
 
     def close(self) -> None:
         if self.wrong == "close":
@@ -41,12 +42,29 @@ class Walk(gymnasium.Env):
             seen: Any = {"nan": np.array([np.nan], np.float32), "shape": np.zeros(3, np.float32), "spelt": ["2"]}
             paid: Any = {"reward": float("nan"), "many": np.array([1.0, 2.0]), "text": "good"}
             paid |= {"single": np.array([1.0])}
-            paid |= {"digits": "1", "huge": 10**400}
+            paid |= {"digits": "1", "huge": 10**400, "unpaid": None}
             shown, reward = seen.get(self.wrong, shown), paid.get(self.wrong, reward)
             ended, cut = "False" if self.wrong == "ended" else False, None if self.wrong == "cut" else False
-            info: Any = None if self.wrong == "info" else {}
+            masks = {"added": np.array([0.0, -np.inf]), "barred": np.zeros(2, np.int8)}
+            info: Any = {"action_mask": masks[self.wrong]} if self.wrong in masks else {}
+            info = None if self.wrong == "info" else info
             return (shown, reward, ended, info) if self.wrong == "four" else (shown, reward, ended, cut, info)
         return shown, reward, self.time >= self.length, False, {}
+
+
+class Seedless(Walk):
+    """Begins as it likes."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class Spent(Walk):
+    """Allows nothing once it has ended."""
+
+    def step(self, action: Any) -> Any:
+        shown, reward, ended, cut, _ = super().step(action)
+        return shown, reward, ended, cut, {"action_mask": np.full(2, not ended)}
 
 
 class OneNumber(Walk):

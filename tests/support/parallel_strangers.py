@@ -13,14 +13,17 @@ class Rounds(ParallelEnv):  # type: ignore[misc]
     """Three rounds, of which round t pays t to all that act.
 
     `wrong`: "listed", those that have ended stay in `agents` (`b` ends after round 1); "real", an action is one real
-    number and pays itself; "unknown", an agent that was not named; "close", it does not close; a list: the names.
+    number and pays itself; "unknown", an agent that was not named; "close", it does not close; a list: the names;
+    "nameless", it names none; a mapping: what it returns in place of the value of
+    that name ("rewards", "ended", "cut", "infos", "agents"), by agent.
     """
 
     metadata = {"name": "rounds"}  # noqa: RUF012
 
     def __init__(self, wrong: Any = "") -> None:
         self.wrong, self.time = wrong, 0
-        self.possible_agents = wrong if isinstance(wrong, list) else ["a", "b"]
+        if wrong != "nameless":
+            self.possible_agents = wrong if isinstance(wrong, list) else ["a", "b"]
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> Box:
@@ -43,7 +46,11 @@ class Rounds(ParallelEnv):  # type: ignore[misc]
         )
         ended = {agent: over or (self.wrong == "listed" and agent == "b") for agent in self.agents}
         self.agents = self.agents if self.wrong == "listed" else [agent for agent in acted if not ended[agent]]
-        return seen, paid, ended, dict.fromkeys(acted, False), {}
+        odd = self.wrong if isinstance(self.wrong, dict) else {}
+        self.agents = odd.get("agents", self.agents)
+        cut = dict.fromkeys(acted, False)
+        pairs = {"rewards": paid, "ended": ended, "cut": cut, "infos": {}}
+        return seen, *(odd.get(name, found) for name, found in pairs.items())
 
     def close(self) -> None:
         if self.wrong == "close":
@@ -51,3 +58,10 @@ class Rounds(ParallelEnv):  # type: ignore[misc]
 
     def _seen(self) -> dict[str, np.ndarray]:
         return {agent: np.full(1, self.time, np.float32) for agent in self.agents}
+
+
+class Seedless(Rounds):
+    """Begins as it likes."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()

@@ -106,14 +106,42 @@ def _legal(action: ActionSpace, mask: object, cut: bool) -> np.ndarray | None:
         return None
     if isinstance(action, Box):
         raise InputError("has a mask of legal actions", "actions in a Box have bounds and no mask")
-    legal = np.asarray(mask).astype(bool)
-    if legal.shape != (sum(counts(action)),):
-        raise InputError(f"has a mask of the shape {legal.shape}", f"there are {sum(counts(action))} actions")
-    if not all(part.any() for part in np.split(legal, np.cumsum(counts(action))[:-1])):
-        if cut:
-            return None
+    return None if cut and not _allows(action, _shaped(action, mask)) else legal_of(action, mask)
+
+
+def legal_of(action: Discrete | MultiDiscrete, mask: object) -> np.ndarray:
+    """Return a mask of legal actions as bool.
+
+    Raises:
+        InputError: a mask of another shape or of other values than true and false, or without a legal action.
+    """
+    legal = _shaped(action, mask)
+    if not _allows(action, legal):
         raise InputError("has a mask without a legal action", "the policy must be able to act", "End the episode")
     return legal
+
+
+def _allows(action: Discrete | MultiDiscrete, legal: np.ndarray) -> bool:
+    return all(part.any() for part in np.split(legal, np.cumsum(counts(action))[:-1]))
+
+
+def _shaped(action: Discrete | MultiDiscrete, mask: object) -> np.ndarray:
+    legal = as_mask(mask)
+    if legal.shape != (sum(counts(action)),):
+        raise InputError(f"has a mask of the shape {legal.shape}", f"there are {sum(counts(action))} actions")
+    return legal
+
+
+def as_mask(given: object) -> np.ndarray:
+    """Return a mask of legal actions as bool. Raises InputError for values other than true and false, or 1 and 0."""
+    array = np.asarray(given)
+    wrong = array[(array != 0) & (array != 1)]
+    if wrong.size:
+        # As numbers that are added to logits (0 and -inf) would be, a mask is misread if its values are taken for bool.
+        raise InputError(
+            f"has a mask with the value {wrong.flat[0]}", "a mask is 1 for a legal action and 0 for another"
+        )
+    return array.astype(bool)
 
 
 def counts(space: Discrete | MultiDiscrete) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscret
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
+T = TypeVar("T")
 TEAM = ("team", "there", "done")
 """Entries of an observation that tell of the whole team: what each observes, who acts, and what was done before."""
 
@@ -219,7 +220,8 @@ class InTurns(_OverWorld):
         info = {"finals": finals} if finals else {}
         shown = last if over else self._shown()
         cut = over and bool(finals)
-        return Step(shown, 0.0, over and not cut, cut, True, info, dict(found.rewards))  # type: ignore[arg-type]
+        rewards = dict(_of_agents(found.rewards, self._agents, "pays"))
+        return Step(shown, 0.0, over and not cut, cut, True, info, rewards)  # type: ignore[arg-type]
 
     @property
     def _next(self) -> str:
@@ -230,9 +232,8 @@ class InTurns(_OverWorld):
         return list(self._seen)[-1]
 
     def _ordered(self, seen: Mapping[str, object]) -> dict[str, object]:
-        if unknown := set(seen) - set(self._agents):
-            raise InputError(f"the world shows the agent {min(unknown)!r}", f"its agents are {', '.join(self._agents)}")
-        return {agent: seen[agent] for agent in self._agents if agent in seen}
+        shown = _of_agents(seen, self._agents, "shows")
+        return {agent: shown[agent] for agent in self._agents if agent in shown}
 
     def _shown(self, agent: str = "") -> ArrayObservation:
         agent = agent or self._next
@@ -309,7 +310,8 @@ class Together(_OverWorld):
         if self._phase != "playing":
             raise misused(f"step({action!r}) was called when no episode was under way")
         found = self._world.act({agent: int(a) for agent, a in zip(self._agents, action, strict=True)})
-        reward = float(np.mean([found.rewards.get(agent, 0.0) for agent in self._agents]))
+        paid = _of_agents(found.rewards, self._agents, "pays")
+        reward = float(np.mean([paid.get(agent, 0.0) for agent in self._agents]))
         if found.seen:
             self._last = self._shown(found.seen)
             return Step(self._last, reward)  # type: ignore[arg-type]
@@ -320,7 +322,7 @@ class Together(_OverWorld):
     def _shown(self, seen: Mapping[str, object]) -> ArrayObservation:
         if set(seen) != set(self._agents):
             raise InputError(
-                f"the world shows {', '.join(sorted(seen))}",
+                f"the world shows {', '.join(sorted(seen)) or 'no agent anything'}",
                 f"all of {', '.join(self._agents)} act at once, in every round",
                 "Wrap the world in InTurns, where agents may come and go",
             )
@@ -372,6 +374,13 @@ def _observation(
         assert isinstance(single.action, Discrete)
         spaces["earlier"] = Box((len(agents), single.action.count), 0.0, 1.0)
     return spaces
+
+
+def _of_agents(given: Mapping[str, T], agents: Sequence[str], does: str) -> Mapping[str, T]:
+    """Return what a world gives its agents. Raises InputError if it names one that it does not have."""
+    if unknown := set(given) - set(agents):
+        raise InputError(f"the world {does} the agent {min(unknown)!r}", f"its agents are {', '.join(agents)}")
+    return given
 
 
 def _named(values: object) -> Mapping[str, object]:

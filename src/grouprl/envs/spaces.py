@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import legal_of, of_an_observation
+from grouprl.protocols import Discrete
 
 if TYPE_CHECKING:
     from gymnasium import Space
-    from torch import Tensor
 
 LARGEST_BOX = 100
 """The largest number of numbers in an observation that is written out; larger ones are images or the like."""
@@ -107,10 +108,22 @@ class SpaceWording:
     words: tuple[str, ...]
     decimals: int = 2
 
-    def legal(self, mask: Tensor | None) -> tuple[str, ...]:
-        """Return the words that a mask allows, all words without a mask or if it allows none; () without words."""
-        allowed = () if mask is None else tuple(w for w, may in zip(self.words, mask, strict=True) if may)
-        return allowed or self.words
+    def legal(self, mask: object) -> tuple[str, ...]:
+        """Return the words that a mask allows, all words without a mask; () without words.
+
+        Raises:
+            InputError: a mask of actions without words, of another length or of other values than true and false, or
+                one that allows no word.
+        """
+        if mask is None:
+            return self.words
+        with of_an_observation():
+            if not self.words:
+                raise InputError(
+                    "has a mask of legal actions", "only Discrete actions as text have one", "Leave it out"
+                )
+            legal_a = legal_of(Discrete(len(self.words)), mask)
+        return tuple(word for word, may in zip(self.words, legal_a, strict=True) if may)
 
     def read(self, space: Space, text: str, legal: Sequence[str]) -> Any:
         """Return the action that a text means; None if it means no legal one."""

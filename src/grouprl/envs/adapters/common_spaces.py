@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import described, words
+from grouprl.envs.array_spaces import as_mask, described, of_an_observation, words
 from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import ActionSpace, Box, Discrete, Space, Spaces
 
@@ -30,10 +30,14 @@ def agent_names(env: Peopled) -> tuple[str, ...]:
     Raises:
         InputError: there are none, one is not a text, or two are the same.
     """
-    names = list(env.possible_agents)
+    names = list(getattr(env, "possible_agents", None) or ())
     texts = [name for name in names if isinstance(name, str)]
     if not names:
-        raise InputError("possible_agents is empty", "it must name every agent that an episode may have")
+        raise InputError(
+            "possible_agents is empty or missing",
+            "it must name every agent that an episode may have, from when the environment is made",
+            "Set it in the environment's __init__",
+        )
     if len(texts) < len(names) or len(set(texts)) < len(texts):
         raise InputError(
             f"possible_agents is {names}",
@@ -76,7 +80,8 @@ def padded(own: Spaces, common: Spaces, agent: str, values: object, mask: object
         return ArrayObservation(values, mask)
     assert isinstance(own.action, Discrete)
     assert isinstance(common.action, Discrete)
-    legal_a = np.ones(own.action.count, dtype=bool) if mask is None else np.asarray(mask).astype(bool)
+    with of_an_observation():
+        legal_a = np.ones(own.action.count, dtype=bool) if mask is None else as_mask(mask)
     if legal_a.shape != (own.action.count,):
         raise InputError(f"'{agent}' has a mask of the shape {legal_a.shape}", f"it has {own.action.count} actions")
     return ArrayObservation(values, np.pad(legal_a, (0, common.action.count - len(legal_a))))

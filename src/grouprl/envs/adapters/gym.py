@@ -109,7 +109,8 @@ class GymEnvironment:
         self._end, self._phase = end, "playing" if end == "none" else "ended"
 
     def _observe(self, found: object, info: JsonMapping, before: str = "") -> Observation:
-        self._legal = self._wording.legal(info.get("action_mask"))
+        # Once the episode has ended, masks often allow nothing, and nothing needs to be allowed.
+        self._legal = self._wording.legal(info.get("action_mask") if self._phase == "playing" else None)
         if minigrid.is_minigrid(self._env):
             shown = minigrid.describe(self._env, cast("JsonMapping", found))
             self._text, self._state = f"{shown}>", minigrid.state_key(self._env)

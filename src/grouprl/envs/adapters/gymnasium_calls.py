@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, cast
@@ -17,6 +18,8 @@ from grouprl.envs.async_methods import warn_not_closed
 if TYPE_CHECKING:
     import gymnasium
 
+SEEDLESS = re.compile(r"reset\(\) got an unexpected keyword argument '(?:seed|options)'")
+"""Python's words for a reset() that cannot be told how an episode begins."""
 OLDER = "An environment with gym's older interface needs a wrapper that returns what Gymnasium's does: task.wrappers"
 
 
@@ -28,12 +31,41 @@ class Closing(Protocol):
         ...
 
 
+class Resettable(Protocol):
+    """An environment whose episodes begin as a seed says."""
+
+    def reset(self, *, seed: int) -> object:
+        """Begin an episode."""
+        ...
+
+
+def reset_by(env: Resettable, seed: int) -> object:
+    """Return what reset() returns for a seed. Raises InputError if it takes none, in the environment or within."""
+    try:
+        return env.reset(seed=seed)
+    except TypeError as error:
+        if not SEEDLESS.search(str(error)):
+            raise
+        raise InputError(
+            str(error),
+            "the seed says how an episode begins, the same for all samples of a group",
+            "Write it as reset(self, seed=None, options=None), in the environment or in a wrapper around it, and let "
+            "the seed determine the beginning",
+        ) from error
+
+
 def begun(env: gymnasium.Env, seed: int) -> tuple[object, JsonMapping]:
-    """Return the first observation of an episode, and its info. Raises InputError if reset() returns anything else."""
-    found = env.reset(seed=seed)
+    """Return the first observation of an episode, and its info.
+
+    Raises:
+        InputError: reset() takes no seed, or returns anything else.
+    """
+    found = reset_by(env, seed)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
         raise InputError(
-            f"reset() returned {shortened(found)}", "it must return an observation and a mapping, info", OLDER
+            f"reset() returned {shortened(found)}",
+            "it must return an observation and a mapping, info",
+            _about_info(found, 2),
         )
     return cast("tuple[object, JsonMapping]", found)
 
@@ -48,9 +80,14 @@ def stepped(env: gymnasium.Env, action: object) -> tuple[object, float, bool, bo
     found = env.step(action)
     if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], Mapping):
         rule = "it returns an observation, a reward, terminated, truncated and a mapping, info"
-        raise InputError(f"step() returned {shortened(found)}", rule, OLDER)
+        raise InputError(f"step() returned {shortened(found)}", rule, _about_info(found, 5))
     shown, reward, ended, cut, info = found
     return shown, one_number(reward), flag(ended, "terminated"), flag(cut, "truncated"), info
+
+
+def _about_info(found: object, count: int) -> str:
+    """Return what to do about a value that is not as many things as it must be, or whose last is not a mapping."""
+    return "Return {} where there is nothing to tell" if isinstance(found, tuple) and len(found) == count else OLDER
 
 
 def one_number(given: object, what: str = "reward") -> float:
@@ -62,21 +99,21 @@ def one_number(given: object, what: str = "reward") -> float:
         raise InputError(
             f"step() returned the {what} {shortened(given)}",
             f"a {what} is one finite number",
-            _remedy(found, what),
+            _remedy(given, found),
         )
     return float(found)
 
 
-def _remedy(found: np.ndarray, what: str) -> str:
+def _remedy(given: object, found: np.ndarray) -> str:
     """Return what to do about a reward or a cost that is not one finite number."""
+    if given is None:
+        return "Return 0.0 where there is none"
     if found.dtype.kind not in "biuf":
-        return f"Return float(…) of the {what}"
+        return "Return float(…) of it"
     if found.size == 1 and np.isfinite(found).all():
-        return f"Return {what}.item(), in the environment or in a wrapper around it (task.wrappers)"
+        return "Return its .item(), in the environment or in a wrapper around it"
     if found.size == 1:
-        return (
-            f"Look for the division or the logarithm that makes it in the environment, or bound the {what} in a wrapper"
-        )
+        return "Look for the division or the logarithm that makes it in the environment, or bound it in a wrapper"
     return "Several goals are components: wrap the environment, and return their sum"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.envs.adapters.gymnasium_calls import one_number
+from grouprl.envs.adapters.gymnasium_calls import flag, one_number, reset_by
 from grouprl.envs.environment import Observation, Step, misused
 from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
 from grouprl.envs.success import End, Success
@@ -63,7 +63,7 @@ class PettingZooEnvironment:
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
-        self._env.reset(seed=int(example.columns["seed"]))
+        reset_by(self._env, int(example.columns["seed"]))
         # After the reset, which is to draw the same beginning for all completions of a group.
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
@@ -138,19 +138,31 @@ class PettingZooEnvironment:
         terminated = False
         while self._env.agents:
             agent = self._env.agent_selection
-            found, reward, ended, cut, info = self._env.last()
+            self._check_names()
+            found, reward, *ends, info = self._env.last()
+            ended, cut = (flag(end, f"the end of '{agent}'") for end in ends)
             if paid := one_number(reward):
                 rewards[agent] = rewards.get(agent, 0.0) + paid
             if not (ended or cut):
-                self._take(agent, found, info)
+                self._take(agent, found, info or {})
                 if agent not in self._others or self._turns >= self._max_turns:
                     break
                 self._turns += 1
                 self._env.step(self._wording(agent).read(self._env.action_space(agent), self._any(), self._legal))
                 continue
-            terminated = terminated or bool(ended)
+            terminated = terminated or ended
             self._env.step(None)
         return rewards, terminated
+
+    def _check_names(self) -> None:
+        # In a list, as the names of strangers may be unhashable.
+        named = [*self._env.agents, *(getattr(self._env, "rewards", None) or {})]
+        if unknown := [name for name in named if name not in self._env.possible_agents]:
+            raise InputError(
+                f"an episode has the agent {unknown[0]!r}",
+                f"the agents are {', '.join(self._env.possible_agents)}, as possible_agents names them",
+                "Name all that an episode may have in possible_agents",
+            )
 
     def _take(self, agent: str, found: object, info: JsonMapping) -> None:
         """Write an agent's observation out, and keep its legal actions."""

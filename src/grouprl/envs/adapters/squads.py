@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 from grouprl.envs.adapters.common_spaces import agent_names, common_spaces, padded
-from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number
+from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number, reset_by
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action, spaces_of
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
@@ -67,23 +67,32 @@ class PettingZooWorld:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
-        found, infos = self._told("reset", 2, self._env.reset(seed=int(example.columns["seed"])))
+        found, infos = self._told("reset", 2, reset_by(self._env, int(example.columns["seed"])))
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
-        return {agent: self._shown("reset", agent, found, infos) for agent in self._env.agents}
+        return {agent: self._shown("reset", agent, found, infos) for agent in self._living("reset")}
 
     def act(self, actions: Mapping[str, int | np.ndarray]) -> JointStep:
         """Let the agents act at once."""
         told = {agent: self._fitted(agent, action) for agent, action in actions.items()}
         found, paid, ended, cut, infos = self._told("step", 5, self._env.step(told))
+        for what, by_agent in {"reward": paid, "termination": ended, "truncation": cut}.items():
+            self._check_names(f"returned a {what} of", by_agent)
+        if lacking := [agent for agent in actions if agent not in paid]:
+            raise InputError(
+                f"step() returned no reward of the agent '{lacking[0]}'",
+                "every agent that has acted is paid something",
+                "Return 0.0 where there is none",
+            )
         rewards = {agent: one_number(reward, f"reward of '{agent}'") for agent, reward in paid.items()}
         self._round += 1
         self._total += sum(rewards.values())
         over = {agent for agent in actions if _flag(ended, agent, "termination")}
         stopped = {agent for agent in actions if _flag(cut, agent, "truncation")} - over
         # Not every environment takes those that have ended off its list. One that it did take off may come back.
-        self._ended = (self._ended | over | stopped) & set(self._env.agents)
-        living = [agent for agent in self._env.agents if agent not in self._ended]
+        listed = self._living("step")
+        self._ended = (self._ended | over | stopped) & set(listed)
+        living = [agent for agent in listed if agent not in self._ended]
         late = self._round >= self._rounds
         last = [agent for agent in actions if agent in stopped or (late and agent in living)]
         finals = {agent: self._shown("step", agent, found, infos) for agent in last}
@@ -106,21 +115,35 @@ class PettingZooWorld:
             )
         return found
 
-    def _shown(
-        self, method: str, agent: str, found: Mapping[str, object], infos: Mapping[str, Mapping[str, object]]
-    ) -> ArrayObservation:
-        if agent not in self._own:
+    def _living(self, method: str) -> Sequence[str]:
+        """Return the agents that the environment lists. Raises InputError if it never named one of them."""
+        self._check_names("lets", self._env.agents, method, "act")
+        return self._env.agents
+
+    def _check_names(self, does: str, names: Iterable[object], method: str = "step", then: str = "") -> None:
+        # In a list, as the names of strangers may be unhashable.
+        if unknown := [name for name in names if name not in self.agents]:
             raise InputError(
-                f"{method}() lets the agent {agent!r} act",
+                f"{method}() {does} the agent {unknown[0]!r} {then}".rstrip(),
                 f"the agents are {', '.join(self.agents)}, as possible_agents names them when the environment is made",
                 "Name all that an episode may have in possible_agents",
             )
+
+    def _shown(
+        self, method: str, agent: str, found: Mapping[str, object], infos: Mapping[str, object]
+    ) -> ArrayObservation:
         if agent not in found:
             rule = "every agent that is alive, or that a limit has just cut off, is shown something"
             raise InputError(f"{method}() returned no observation of the agent '{agent}'", rule)
         values, mask = arrays_of(self._env.observation_space(agent), found[agent])
-        info = infos.get(agent) or {}
-        return padded(self._own[agent], self.spaces, agent, values, info.get(MASK) if mask is None else mask)
+        info = infos.get(agent)
+        if not isinstance(info, Mapping | None):
+            raise InputError(
+                f"{method}() returned the info {shortened(info)} of the agent '{agent}'",
+                "it must be a mapping",
+                "Return {} where there is nothing to tell",
+            )
+        return padded(self._own[agent], self.spaces, agent, values, (info or {}).get(MASK) if mask is None else mask)
 
     def _fitted(self, agent: str, action: object) -> object:
         return own_action(self._env.action_space(agent), np.asarray(action))

@@ -85,6 +85,7 @@ class PettingZoo(SeededTask):
 
     def _make(self) -> AECEnv:
         try:
+            from pettingzoo import ParallelEnv
             from pettingzoo.utils.conversions import parallel_to_aec
         except ImportError as error:
             raise MissingExtra("pettingzoo", "agents", f"The task 'pettingzoo:{self.id}'") from error
@@ -101,8 +102,9 @@ class PettingZoo(SeededTask):
             raise not_made(self.id, error) from error
         if hasattr(made, "agent_iter"):
             return made
-        if not hasattr(made, "possible_agents"):
+        if not isinstance(made, ParallelEnv):
             raise InputError(f"'{self.id}' makes {type(made).__name__}", "it makes a pettingzoo.AECEnv or .ParallelEnv")
+        agent_names(made)  # the conversion reads them
         with warnings.catch_warnings():  # the games are not displayed
             warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
             return parallel_to_aec(made)
