@@ -229,10 +229,26 @@ def test_what_is_counted_has_a_chart_and_a_card_apart_from_rewards(tmp_path) -> 
     assert "gap_percent" not in whole[: whole.index("<svg")]
     assert "turn_rewards" not in whole[: whole.index("<svg")], "it is the reward itself"
     assert "Components of the reward" not in page
-    apart = page[page.index("gap_percent (counted, not paid)") :]
+    apart = page[page.index("gap (%), counted, not paid") :]
     assert all(label in apart[: apart.index("<svg")] for label in ("training", "held out"))
-    assert "Counted: gap_percent" in page
-    assert "#gap_percent" not in page
+    assert "Counted: gap (%)" in page
+    assert "gap_percent" not in page
+
+
+@pytest.mark.parametrize("largest", [0.0, 0.25])
+def test_costs_say_what_they_are_and_nothing_of_rewards_of_1(largest: float, tmp_path) -> None:
+    """No tour has a reward of 1, and a share of 0 beside its interval would be read as a measure of tours."""
+    shares = {"eval/greedy": 0.0, "eval/pass@1": largest, "eval/pass@1_low": 0.0, "eval/pass@1_high": 0.3}
+    ends = {"eval/reward": -3.0, "eval/graded": True, **shares}
+    records: list[dict] = [{"phase": "eval", "step": step, **ends} for step in (0, 2)]
+    records += [{"phase": "train", "step": s, "reward_mean": -s, "pass@1": 0.0} for s in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, records)))
+    said = {"before": ends, "after": ends, "reward_is": "minus the length"}
+    (tmp_path / "summary.json").write_text(json.dumps(said))
+    page = write_report(tmp_path).read_text()
+    assert "Mean reward, minus the length" in page
+    for words in ("Reward ≥ 1, greedy", "Reward ≥ 1, sampled (pass@1)", "with a reward of 1 or more"):
+        assert (words in page) is (largest > 0), words
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -156,8 +156,11 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     table.add_column("estimate", justify="right", style="bold")
     table.add_column("95 % interval")
     from_one = " (reward ≥ 1)" if found.graded else ""
-    shares = {"pair accuracy": found.pair_accuracy, f"pass@1 greedy{from_one}": found.greedy}
+    shares = {f"pass@1 greedy{from_one}": found.greedy}
     shares |= {f"pass@{k} sampled{from_one}": e for k, e in found.pass_at.items()}
+    if found.graded and not any(each and each.value for each in shares.values()):
+        shares = {}  # costs, for instance, are never 1
+    shares = {"pair accuracy": found.pair_accuracy, **shares}
     rewards: dict[str, Estimate | None] = {"mean reward": None if found.pair_accuracy else found.reward}
     rewards |= {f"  {name}": each for name, each in found.components.items()}
     if found.pass_at:

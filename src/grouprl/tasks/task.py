@@ -82,6 +82,11 @@ class Task(ABC):
         return 1
 
     @property
+    def reward_is(self) -> str:
+        """The measure that rewards are, in words for a reader, such as 'minus the length'; '' for none."""
+        return ""
+
+    @property
     def doubt(self) -> tuple[str, str]:
         """The reason why success is hard to reach with the task's options, and the remedy; ('', '') for none."""
         return "", ""

@@ -150,6 +150,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         ],
         "actions": not session.row_source.text,
         "pieces": len(session.task.agents) > 1 or session.task.actions_per_step is not None,
+        "reward_is": session.task.reward_is,
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

@@ -123,6 +123,23 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     return chart("Held-out reward", run.worded(words), drawn, None, size) if drawn else ""
 
 
+def reaches_one(run: RunData, evals: Sequence[JsonMapping]) -> bool:
+    """Return whether the share of rewards of 1 or more says anything: always, unless rewards are graded, as costs are,
+    and none has been that large.
+    """
+    if not run.graded:
+        return True
+    shares = {name for r in evals for name in r if name.startswith(("eval/greedy", "eval/pass@"))}
+    found = [r.get(name) for r in evals for name in shares if not name.endswith(SUFFIXES)]
+    return any(is_number(x) and x > 0 for x in [*found, *run.columns("train").get("pass@1", Column()).y])
+
+
+def counted_label(name: str) -> str:
+    """Return the words for a component that is counted and not paid, with the unit that its name ends in."""
+    words = name.removeprefix(f"{PART}{COUNTED}")
+    return f"{words.removesuffix('_percent').replace('_', ' ')} (%)" if words.endswith("_percent") else words
+
+
 def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
     """Return the metrics of the reward's held-out components that are paid; none if the only one is the reward."""
     parts = [name for name in _stated(evals) if not name.startswith(f"{PART}{COUNTED}")]
@@ -147,7 +164,7 @@ def counts(run: RunData) -> list[str]:
     drawn = []
     for name in dict.fromkeys([*trained, *counted_parts(evals)]):
         own = [_series(run, name.removeprefix("eval/"), "training"), _points(evals, name, "held out")]
-        title = f"{name.removeprefix(f'{PART}{COUNTED}')} (counted, not paid)"
+        title = f"{counted_label(name)}, counted, not paid"
         words = "Mean over completions, training's and held-out ones, the latter with 95 % intervals over prompts."
         drawn += [chart(title, run.worded(words), [s for s in own if s.y], None)] * any(s.y for s in own)
     return drawn

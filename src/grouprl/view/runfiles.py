@@ -111,6 +111,12 @@ class RunData:
         """True if an episode may be several rows: of several agents, or of several steps."""
         return self.summary.get("pieces") is True
 
+    @property
+    def reward_is(self) -> str:
+        """The measure of the task that its rewards are, such as 'minus the length'; '' if none is known."""
+        found = self.summary.get("reward_is")
+        return found if isinstance(found, str) else ""
+
     def of_rows(self, text: str) -> str:
         """Return a text about sampled rows in the terms of the run; `worded`, but for rows that are pieces."""
         return self.worded(COMPLETIONS.sub("rows", text) if self.pieces else text)

@@ -10,19 +10,19 @@ from grouprl.core.finding import time_of
 from grouprl.core.json_types import JsonMapping
 from grouprl.core.numbers import is_number
 from grouprl.monitor.outcome import mean_first, verdict
-from grouprl.monitor.reward_detectors import COUNTED
 from grouprl.orchestrator.account_words import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import (
-    PART,
     YARDSTICK,
     components,
+    counted_label,
     counted_parts,
     counts,
     further,
     held_out_rewards,
     leading,
     pictures,
+    reaches_one,
     reward_parts,
     success,
     yardstick_names,
@@ -66,7 +66,7 @@ def headline(run: RunData) -> str:
     """Return the verdict, the numbers before → after with intervals, and the main facts of the run."""
     before, after = evaluations(run)
     found = verdict(before, after, run.summary.get("steps") if run.summary.get("finished") else None)
-    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after or before)]
+    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(run, before, after)]
     facts = [
         f'{key.removesuffix("_label")} <b title="{escape(str(run.summary[key]))}">'
         f"{escape(without_folders(str(run.summary[key])))}</b>"
@@ -125,7 +125,8 @@ def curves(run: RunData) -> str:
     """Return the learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    second = success(run) if run.mean_first else held_out_rewards(run)
+    shares = success(run) if reaches_one(run, run.of_phase("eval")) else ""
+    second = shares if run.mean_first else held_out_rewards(run)
     small, more = [second, yardsticks(run), components(run), *counts(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
@@ -238,16 +239,19 @@ def missing(run: RunData) -> str:
     return f'<aside class="banner"><p>Some files are missing from the folder of this run:</p><ul>{items}</ul></aside>'
 
 
-def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
+def _headline_rows(run: RunData, before: JsonMapping, after: JsonMapping) -> list[tuple[str, str]]:
+    record = after or before
     ks = sorted(int(name[10:]) for name in record if name[:10] == "eval/pass@" and name[10:].isdigit())
     parts = reward_parts([record])
-    graded = bool(record.get("eval/graded"))
-    right = "Reward ≥ 1" if graded else "Right"
+    right = "Reward ≥ 1" if record.get("eval/graded") else "Right"
     shares = list(OF_SCORES)
-    shares += [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
-    rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
+    if reaches_one(run, (before, after)):
+        sampled = ((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)
+        shares += [("eval/greedy", f"{right}, greedy"), *sampled]
+    meaning = f", {run.reward_is}" if run.reward_is else ""
+    rewards = [("eval/reward", f"Mean reward{meaning}"), *((name, f"Reward: {name[12:]}") for name in parts)]
     rows = [*rewards, *shares] if mean_first(record) else [*shares, *rewards]
-    rows += [(name, f"Counted: {name.removeprefix(f'{PART}{COUNTED}')}") for name in counted_parts([record])]
+    rows += [(name, f"Counted: {counted_label(name)}") for name in counted_parts([record])]
     rows += [(name, f"Yardstick: {name.removeprefix(YARDSTICK)}") for name in yardstick_names([record])]
     rows.append(("eval/length_mean", "Length (tokens)"))
     return [(name, label) for name, label in rows if is_number(record.get(name))]

@@ -150,6 +150,12 @@ class Construct(SeededTask):
         return self._problem.rest_spaces(told) if self.state == "rest" else self._problem.spaces_with(told)
 
     @property
+    def reward_is(self) -> str:
+        """The value of a solution, or minus its cost, by the problem's word for it."""
+        _, measure = self._problem.words
+        return f"the {measure}" if self._problem.gain else f"minus the {measure}"
+
+    @property
     def tells_vectors(self) -> bool:
         """True if `latent` asks for vectors."""
         return self.latent > 0
