@@ -15,12 +15,11 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.transported import Transported
 
 
-def moved(part: Transported, slopes: list[float], lr: float = 0.4, last: bool = False) -> tuple[float, dict[str, Any]]:
+def moved(part: Transported, slopes: list[float], lr: float = 0.4) -> tuple[float, dict[str, Any]]:
     """Move one weight, from 1, by the given gradients; return where the policy is, and the store."""
     own, store = [torch.ones(1, dtype=torch.float64)], {}
-    for number, slope in enumerate(slopes, 1):
-        here = torch.tensor([slope], dtype=torch.float64)
-        part.move(own, here, lr, store, last=last and number == len(slopes))
+    for slope in slopes:
+        part.move(own, torch.tensor([slope], dtype=torch.float64), lr, store)
     return float(own[0]), store
 
 
@@ -37,7 +36,6 @@ def test_two_steps_by_hand() -> None:
         pytest.approx(1.0),
         pytest.approx(-2.0),
     )
-    assert moved(part, [2.0, -4.0], last=True)[0] == pytest.approx(1.0)
 
 
 def test_the_rate_falls_with_the_steps() -> None:
@@ -61,7 +59,7 @@ def test_of_a_quadratic_the_momentum_is_the_mean_of_gradients_at_the_weights() -
     own, store = [torch.tensor([2.0, -1.0], dtype=torch.float64)], {}
     for _ in range(6):
         before = store.get("weights", own[0].clone())
-        part.move(own, slope * own[0], 0.1, store, last=False)
+        part.move(own, slope * own[0], 0.1, store)
         assert torch.allclose(store["momentum"], slope * before, atol=1e-12)
 
 
@@ -73,7 +71,7 @@ def descended(part: Transported, ahead: bool, seed: int) -> float:
     for _ in range(300):
         at = own[0] if ahead or "weights" not in store else store["weights"]
         noise = torch.from_numpy(luck.normal(size=10))
-        part.move(own, slope * at + noise, 0.5, store, last=False)
+        part.move(own, slope * at + noise, 0.5, store)
     return float((0.5 * slope * store["weights"].square()).sum())
 
 

@@ -11,7 +11,7 @@ import shutil
 import types
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -145,6 +145,32 @@ def test_what_a_part_remembers_is_there_after_a_resume(part: str, tmp_path: Path
     train(config, folder=other, resume=True, console=Console(quiet=True))
     one, two = left(whole), left(other)
     assert {name for name in one if not same(one[name], two[name])} == set()
+
+
+@pytest.mark.parametrize("part", [part for part in stateful() if part.startswith("update.") and part not in ELSEWHERE])
+def test_a_run_that_ended_goes_on_as_one_that_was_longer_from_the_beginning(part: str, tmp_path: Path) -> None:
+    """An update may leave the policy elsewhere between two steps than at the end, where its weights are measured."""
+    changes, quiet = configuration(part), Console(quiet=True)
+    changes["method"] = {**changes["method"], **BOUNDARIES.get(part, {})}
+    changes["run"] = {**changes["run"], "threads": 1}
+    changes["optim"] = {**changes["optim"], "schedule": "constant"}
+    longer, ended = tmp_path / "longer", tmp_path / "ended"
+    train(parse_config(changes), folder=longer, console=quiet)
+    short = parse_config({**changes, "steps": STOPPED})
+    train(short, folder=ended, console=quiet)
+    train(short, folder=ended, resume=True, changes=[f"steps={changes['steps']}"], console=quiet)
+    one, two = left(longer), left(ended)
+    for each in (one, two):
+        each["metrics"] = [_without_measures(row) for row in cast("list[dict[str, Any]]", each["metrics"])]
+    assert {name for name in one if not same(one[name], two[name])} == set()
+
+
+BOUNDARIES = {"update.round_momentum": {"every": 2}, "update.achievement_phases": {"every": 4}}
+"""Settings with which something is due where the shorter run ends, or spans its end."""
+
+
+def _without_measures(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in row.items() if not (row["step"] == STOPPED and name.startswith("update_ratio"))}
 
 
 def left(folder: Path) -> dict[str, object]:

@@ -5,6 +5,7 @@ Which of them a model takes is decided in `grouprl.policy.precision`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +17,31 @@ from torch.autograd.function import once_differentiable
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.devices import Precision
 
+KEPT_KERNELS = 64
+"""Kernels that are kept for products, each for one shape; a pass needs about thirty.
+
+A kernel takes 0.6 MiB and is made within a millisecond. By default 1024 are kept, and rows of all lengths bring new
+shapes with nearly every pass: memory grew by 20 to 40 MiB with each step.
+"""
+CACHES = (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"), ("LRU_CACHE_CAPACITY",))
+"""Environment variables for this number, each with its older name: of oneDNN, and of torch's layer above it, which
+keeps what describes each kernel.
+"""
 SETTABLE = hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision")
 """Whether this torch has a setting for the precision of float32 products (since 2.9)."""
+
+
+def keep_few_kernels() -> None:
+    """Have `KEPT_KERNELS` kernels kept, unless the environment says how many.
+
+    The libraries read these numbers before their first product in the process, and never again.
+    """
+    for names in CACHES:
+        if not any(name in os.environ for name in names):
+            os.environ[names[0]] = str(KEPT_KERNELS)
+
+
+keep_few_kernels()  # here, as whatever multiplies matrices imports this module first
 
 
 def has_onednn() -> bool:

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stage_checks import one_of
+from grouprl.algorithms.update.last_step import go_on
 from grouprl.config.rates import learning_rate
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
@@ -191,6 +192,9 @@ def _run(session: Session, display: Display, *, resumed: bool) -> Evaluation | N
 def reinforce(session: Session, stop: Interrupt) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
+    if session.step < config.steps:
+        for remembered in session.context.memory.values():
+            go_on(session.model, remembered)
     session.publish()
     session.context.say = session.announcer.say
     session.context.sample_source.begin(session.announcer.say)

@@ -116,8 +116,6 @@ class AchievementPhases(Transitions):
         """Take PPO's steps, and those of a phase where one is due; yield the metrics of each."""
         yield from super().__call__(learner, prepared)
         step, store = learner.context.step, learner.context.state_of(self)
-        if (step // self.every + 1) * self.every > learner.context.steps:
-            return
         store.setdefault("rollouts", []).append(self.kept(learner, prepared))
         if (step + 1) % self.every == 0:
             found = self.stored(store.pop("rollouts"))

@@ -14,6 +14,7 @@ from typing_extensions import override
 from grouprl.algorithms.objective.importance import flat, write
 from grouprl.algorithms.objective.ratio import within
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.update.last_step import keep_ahead
 from grouprl.algorithms.update.transitions import Transitions, actions_apart, inputs_of
 from grouprl.algorithms.update.update import UpdateSteps
 from grouprl.core.batch import Batch
@@ -69,8 +70,10 @@ class AdaptedBehaviour(Transitions):
             learner, prepared.replace(old_bt=_logp(learner, inputs_of(prepared)), behavior_bt=None)
         )
         store["weights"] = flat(own)
-        if learner.context.step + 1 < learner.context.steps:
-            yield self.adapt(learner, own, prepared)
+        yield self.adapt(learner, own, prepared)
+        if learner.context.step + 1 == learner.context.steps:
+            keep_ahead(learner.policy, store)
+            write(own, store["weights"])
 
     def adapt(self, learner: UpdateSteps, own: Sequence[Tensor], prepared: Batch) -> dict[str, float]:
         """Move the weights from θ to φ, which is less likely to sample what `prepared` holds; return the metrics."""

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.update.last_step import keep_ahead, weights_of
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, ShareBelowOne
@@ -71,13 +72,16 @@ class RoundMomentum(Update):
             store["reached"] = weights_of(learner.policy)
         for step in learner.steps(prepared):
             yield learner.take(step)
-        if number % self.every or number == learner.context.steps:
+        if number % self.every:
             return
         before, reached = store["reached"], weights_of(learner.policy)
         learner.policy.load_trainable_state(
             {name: x + self.momentum * (x - before[name].to(x.device)) for name, x in reached.items()}
         )
         store["reached"] = reached
+        if number == learner.context.steps:
+            keep_ahead(learner.policy, store)
+            learner.policy.load_trainable_state(reached)
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part has no effect without momentum, or in a run of a single round."""
@@ -86,11 +90,6 @@ class RoundMomentum(Update):
         return [f"round_momentum has no effect: a round of {self.every} steps is the whole run"] * (
             self.every >= run.steps
         )
-
-
-def weights_of(policy: Any) -> dict[str, Tensor]:
-    """Return copies of a policy's trainable weights by name."""
-    return {name: x.detach().clone() for name, x in policy.trainable_state().items()}
 
 
 def copied(learner: UpdateSteps) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grouprl.algorithms.objective.importance import clear, flat, gradient, kept, write
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.update.last_step import keep_ahead
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -51,21 +52,21 @@ class Transported(Update):
             slope_p = gradient(own)
             clear(learner.policy)
             lr = float(learner.optimizer.param_groups[0]["lr"])
-            self.move(own, slope_p, lr, store, last=learner.context.step + 1 == learner.context.steps)
+            self.move(own, slope_p, lr, store)
+            if learner.context.step + 1 == learner.context.steps:
+                keep_ahead(learner.policy, store)
+                write(own, store["weights"])
             yield {**metrics, "grad_norm": float(slope_p.norm())}
 
-    def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: State, *, last: bool) -> None:
-        """Take the step of weights and momentum in `store`; leave the policy ahead of them, except after the `last`
-        step.
-        """
+    def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: State) -> None:
+        """Take the step of weights and momentum in `store`, and leave the policy ahead of them."""
         step = int(store.get("step", 0))
         at_p = kept(store, "weights", flat(own))
         eta = self.share(step)
         d_p = (1 - eta) * kept(store, "momentum", torch.zeros_like(slope_p)) + eta * slope_p
         norm = float(d_p.norm())
         next_p = at_p - lr * (2 / (step + 2)) ** self.decay * d_p / norm if norm > 0 else at_p
-        ahead = 0.0 if last else 1 / self.share(step + 1) - 1
-        write(own, next_p + ahead * (next_p - at_p))
+        write(own, next_p + (1 / self.share(step + 1) - 1) * (next_p - at_p))
         store.update(step=step + 1, weights=next_p, momentum=d_p)
 
     def share(self, step: int) -> float:
