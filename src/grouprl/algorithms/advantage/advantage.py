@@ -177,10 +177,7 @@ class Ones(Advantage):
 
     says = "every token counts 1, whatever its reward"
     equation = "A = 1"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "adv_bt = mask_bt.to(logp_bt.dtype)"
+    plain = "adv_bt = mask_bt.to(logp_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A = 1."""

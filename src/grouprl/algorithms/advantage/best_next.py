@@ -26,6 +26,12 @@ class BestNext(Advantage):
     says = "the target is the reward and {gamma:g} times the best value that follows, by values as they were"
     equation = "y_t = r_t + {gamma:g}·max_a Q⁻(s_{{t+1}}, a)"
     reads = (f"stats.{STAT}",)
+    plain = (
+        "last_bt = mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)\n"
+        "paid_bt = token_reward_bt + last_bt * reward_b[:, None]\n"
+        "ends_bt = last_bt & ~truncated_b[:, None]\n"
+        "adv_bt = paid_bt + {gamma!r} * torch.where(ends_bt, 0, stats['best_after'])"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return y [B,T]."""
@@ -34,12 +40,3 @@ class BestNext(Advantage):
             last_bt = last_bt & ~batch.truncated_b[:, None]
         after_bt = torch.where(last_bt, 0, batch.need(f"stats.{STAT}", self.name))
         return token_rewards(batch) + self.gamma * after_bt
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return (
-            "last_bt = mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)\n"
-            "paid_bt = token_reward_bt + last_bt * reward_b[:, None]\n"
-            "ends_bt = last_bt & ~truncated_b[:, None]\n"
-            f"adv_bt = paid_bt + {self.gamma!r} * torch.where(ends_bt, 0, stats['best_after'])"
-        )

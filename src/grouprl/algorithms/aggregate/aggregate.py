@@ -51,10 +51,7 @@ class TokenMean(Aggregate):
 
     says = "mean over all tokens of the optimiser step (long completions weigh more)"
     equation = "1/Σ|y_i| · Σ_i Σ_t"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum().clamp(min=1)"
+    plain = "weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum().clamp(min=1)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / Σ|y|."""
@@ -68,11 +65,7 @@ class SequenceMean(Aggregate):
 
     says = "mean over each completion's tokens, then mean over completions (every completion weighs the same)"
     equation = "1/B · Σ_i 1/|y_i| · Σ_t"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        length = "active_bt.sum(1, keepdim=True).clamp(min=1)"
-        return f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / {length} / rows"
+    plain = f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum(1, keepdim=True).clamp(min=1) / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / (B |y|)."""
@@ -86,10 +79,7 @@ class SequenceSum(Aggregate):
 
     says = "sum over each completion's tokens, then mean over completions (the gradient grows with length)"
     equation = "1/B · Σ_i Σ_t"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / rows"
+    plain = f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / B."""
@@ -102,10 +92,7 @@ class TokenSum(Aggregate):
 
     says = "sum over all tokens of the optimiser step (the gradient grows with the batch)"
     equation = "Σ_i Σ_t"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "weight_bt = active_bt.to(adv_bt.dtype)"
+    plain = "weight_bt = active_bt.to(adv_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import part
@@ -26,6 +25,7 @@ class ReturnScale(Augmentation):
 
     gamma: Share = 0.99
     says = "keep the deviation of discounted returns (discount {gamma:g}) over all that was sampled"
+    equation = "σ² = Var over all t of R_t,  R_t = {gamma:g}·R_{{t-1}} + r_t"
     fills = ("past.return_std",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -43,10 +43,6 @@ class ReturnScale(Augmentation):
         std = (store["square"] / store["count"] + EPSILON) ** 0.5 if store.get("count") else 1.0
         std_b = torch.full_like(batch.reward_b, std)
         return batch.replace(past={**batch.past, "return_std": std_b})
-
-    @override
-    def formula(self) -> str:
-        return f"σ² = Var over all t of R_t,  R_t = {self.gamma:g}·R_{{t-1}} + r_t"
 
 
 def discounted_sums(reward_bs: np.ndarray, gamma: float) -> np.ndarray:

@@ -35,14 +35,11 @@ class Logistic(Link):
     beta: Positive = 0.1
     says = "the likelihood of the preference: flat once {beta:g} times the difference is large"
     equation = "-log σ({beta:g}·Δs - m)"
+    plain = "loss_e = -torch.nn.functional.logsigmoid({beta!r} * gap_e - margin_e)"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return -log σ(β·Δs - m)."""
         return -torch.nn.functional.logsigmoid(self.beta * gap_e - margin_e)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = -torch.nn.functional.logsigmoid({self.beta!r} * gap_e - margin_e)"
 
 
 @part("link")
@@ -52,14 +49,11 @@ class Hinge(Link):
     beta: Positive = 0.1
     says = "a hinge: a pair counts until {beta:g} times the difference is 1"
     equation = "max(0, 1 - ({beta:g}·Δs - m))"
+    plain = "loss_e = (1 - ({beta!r} * gap_e - margin_e)).clamp(min=0)"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return max(0, 1 - (β·Δs - m))."""
         return within(1 - (self.beta * gap_e - margin_e), low=0)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = (1 - ({self.beta!r} * gap_e - margin_e)).clamp(min=0)"
 
 
 @part("link")
@@ -69,14 +63,11 @@ class Squared(Link):
     beta: Positive = 0.1
     says = "least squares: the difference is to be 1/(2·{beta:g})"
     equation = "(({beta:g}·Δs - m - ½)/{beta:g})²"
+    plain = "loss_e = (gap_e - (margin_e + 0.5) / {beta!r}).square()"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return ((β·Δs - m - ½)/β)²."""
         return (gap_e - (margin_e + 0.5) / self.beta).square()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = (gap_e - (margin_e + 0.5) / {self.beta!r}).square()"
 
 
 def slope_of(link: Link) -> float:

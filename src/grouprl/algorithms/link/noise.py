@@ -65,15 +65,12 @@ class Unbiased(Link):
 
     of: Link = Logistic()
     flips: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
+    says = "corrected so that labels of which {flips:g} are flipped give the clean loss on average"
 
     def of_scores(self, better_e: Tensor, worse_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return [(1-ε)·ℓ - ε·ℓ of the exchanged pair]/(1-2ε)."""
         kept_e, flipped_e = both_ways(self.of, better_e, worse_e, margin_e)
         return ((1 - self.flips) * kept_e - self.flips * flipped_e) / (1 - 2 * self.flips)
-
-    @override
-    def words(self) -> str:
-        return f"corrected so that labels of which {self.flips:g} are flipped give the clean loss on average"
 
     @override
     def formula(self) -> str:

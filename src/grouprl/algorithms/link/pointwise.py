@@ -20,15 +20,14 @@ class BcoPair(Link):
     margins: ClassVar[bool] = False
     says = "a classifier: chosen completions score above 0, rejected ones below, at slope {beta:g}"
     equation = "-log σ({beta:g}·s(w)) - log σ(-{beta:g}·s(l))"
+    plain = (
+        "loss_e = -torch.nn.functional.logsigmoid({beta!r} * better_e)"
+        " - torch.nn.functional.logsigmoid(-{beta!r} * worse_e)"
+    )
 
     def of_scores(self, better_e: Tensor, worse_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return -log σ(β·s_w) - log σ(-β·s_l)."""
         return -logsigmoid(self.beta * better_e) - logsigmoid(-self.beta * worse_e)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        of_z = "torch.nn.functional.logsigmoid"
-        return f"loss_e = -{of_z}({self.beta!r} * better_e) - {of_z}(-{self.beta!r} * worse_e)"
 
 
 @part("link")
@@ -80,14 +79,11 @@ class ApoZero(Link):
     margins: ClassVar[bool] = False
     says = "anchored at the reference: chosen completions become likelier, rejected ones less likely, both to a limit"
     equation = "1 - σ({beta:g}·s(w)) + σ({beta:g}·s(l))"
+    plain = "loss_e = (-{beta!r} * better_e).sigmoid() + ({beta!r} * worse_e).sigmoid()"
 
     def of_scores(self, better_e: Tensor, worse_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return σ(-β·s_w) + σ(β·s_l)."""
         return (-self.beta * better_e).sigmoid() + (self.beta * worse_e).sigmoid()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = (-{self.beta!r} * better_e).sigmoid() + ({self.beta!r} * worse_e).sigmoid()"
 
 
 @part("link")
@@ -98,11 +94,8 @@ class ApoDown(Link):
     margins: ClassVar[bool] = False
     says = "anchored at the reference: chosen completions become less likely, rejected ones less likely still"
     equation = "σ({beta:g}·s(w)) + 1 - σ({beta:g}·Δs)"
+    plain = "loss_e = ({beta!r} * better_e).sigmoid() + (-{beta!r} * gap_e).sigmoid()"
 
     def of_scores(self, better_e: Tensor, worse_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return σ(β·s_w) + σ(-β·Δs)."""
         return (self.beta * better_e).sigmoid() + (-self.beta * (better_e - worse_e)).sigmoid()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = ({self.beta!r} * better_e).sigmoid() + (-{self.beta!r} * gap_e).sigmoid()"

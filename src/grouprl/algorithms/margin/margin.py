@@ -29,14 +29,11 @@ class Constant(Margin):
     value: NonNegative = 0.0
     says = "the margin {value:g}"
     equation = "m = {value:g}"
+    plain = "margin_e = {value!r}"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the value for each pair."""
         return torch.full((len(index_e2),), self.value, dtype=batch.dtype, device=index_e2.device)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"margin_e = {self.value!r}"
 
 
 @part("margin")
@@ -46,12 +43,9 @@ class RewardGap(Margin):
     scale: Positive = 1.0
     says = "{scale:g} times the difference of the rewards as margin"
     equation = "m = {scale:g}·(R_w - R_l)"
+    plain = "margin_e = {scale!r} * (reward_b[index_2e[0]] - reward_b[index_2e[1]])"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return scale·(R_w - R_l)."""
         first_e, second_e = batch.total_reward_b[index_e2.T]
         return self.scale * (first_e - second_e)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"margin_e = {self.scale!r} * (reward_b[index_2e[0]] - reward_b[index_2e[1]])"

@@ -23,6 +23,7 @@ class FittedValues(Objective):
     says = "fit the value of what was done to its target"
     equation = "½·(Q(s_t, a_t) - y_t)²"
     asks = (OUTPUT,)
+    plain = "loss_bt = torch.where(active_bt, stats['action_value'] - adv_bt, 0).square() / 2"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return the losses [B,T], differentiable in the output `action_value`."""
@@ -33,7 +34,3 @@ class FittedValues(Objective):
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows without an action."""
         return ~batch.active_bt.any(1)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "loss_bt = torch.where(active_bt, stats['action_value'] - adv_bt, 0).square() / 2"

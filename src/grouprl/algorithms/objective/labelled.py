@@ -36,6 +36,7 @@ class Labelled(Objective):
     desirable: NonNegative = 1.0
     undesirable: NonNegative = 1.0
     threshold: float = 0.5
+    says = "let completions with an advantage above {threshold:g} score high, and the others low, one by one"
 
     def __post_init__(self) -> None:
         if type(self.score).__call__ is Score.__call__:
@@ -82,10 +83,6 @@ class Labelled(Objective):
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""
         return counted(batch) == 0
-
-    @override
-    def words(self) -> str:
-        return f"let completions with an advantage above {self.threshold:g} score high, and the others low, one by one"
 
     @override
     def formula(self) -> str:

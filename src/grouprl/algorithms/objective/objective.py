@@ -64,10 +64,7 @@ class PolicyGradient(Surrogate):
 
     says = "push each token's log-prob by its advantage, without ratio or clip"
     equation = "-A_t · log π(y_t)"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "loss_bt = -adv_bt * logp_bt"
+    plain = "loss_bt = -adv_bt * logp_bt"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return loss_t = -A_t log π(y_t)."""

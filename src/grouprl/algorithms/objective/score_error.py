@@ -25,15 +25,12 @@ class ScoreError(Objective):
     asks = (SCORE,)
     says = "fit the score of each completion to its reward, by least squares"
     equation = "(r(x, y) - R)²"
+    plain = f"loss_bt = (row_outputs['{SCORE}'] - reward_b).square()[:, None] * active_bt"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
         """Return (r - R)² of each row; log-probs are not read."""
         error_b = batch.need(f"row_outputs.{SCORE}", self.name) - batch.total_reward_b
         return RowLoss(error_b.square(), {"score_error": error_b.abs()})
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_bt = (row_outputs['{SCORE}'] - reward_b).square()[:, None] * active_bt"
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""

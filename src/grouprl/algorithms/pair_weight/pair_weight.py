@@ -31,6 +31,7 @@ class Even(PairWeight):
     """Every pair counts the same: `value`, a coefficient of the whole loss of pairs."""
 
     value: NonNegative = 1.0
+    plain = "weight_e = {value!r}"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the value for each pair."""
@@ -43,10 +44,6 @@ class Even(PairWeight):
     @override
     def formula(self) -> str:
         return "" if self.value == 1 else f"× {self.value:g}"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"weight_e = {self.value!r}"
 
 
 @part("pair_weight")

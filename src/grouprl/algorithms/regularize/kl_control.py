@@ -58,6 +58,7 @@ class Controlled(DataPart):
     value_limit: float | None
 
     async_safe = True
+    fills = ("past.kl_coef",)
 
     def current(self, context: RunContext) -> float:
         """Return the weight of the current step."""
@@ -77,10 +78,6 @@ class Controlled(DataPart):
         context.note("kl_controlled", kl, "mean")
         now = self.current(context)
         context.state_of(self)["coef"] = moved(now, kl, target=self.target, rows=rows, horizon=self.horizon)
-
-    def supplies(self) -> tuple[str, ...]:
-        """Return the names of the Batch fields that the part fills."""
-        return ("past.kl_coef",)
 
     def rule(self) -> str:
         """Say how the weight moves."""

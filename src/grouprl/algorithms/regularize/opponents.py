@@ -22,6 +22,8 @@ WEIGHT = "weight.opponents"
 class OnOpponents(Regularizer):
     """Base: a mean over the completions of an opponent, whether or not they are in the policy loss."""
 
+    reads = (f"keys.{OPPONENT}",)
+
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Return an optimiser step in which each opponent's completion with tokens weighs the same, on its tokens."""
         own_bt = batch.mask_bt & is_opponent(batch, self.name)[:, None]
@@ -33,10 +35,6 @@ class OnOpponents(Regularizer):
         """Return [B,T] weights whose sum over a completion's tokens is 1 / number of opponents' completions."""
         weight_bt: Tensor = batch.need(f"stats.{WEIGHT}", self.name)
         return weight_bt
-
-    @override
-    def needs(self) -> tuple[str, ...]:
-        return (f"keys.{OPPONENT}",)
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part has no effect if its coefficient is 0."""

@@ -26,6 +26,7 @@ class SortedScores(Score):
     of: Score = LogRatio()
     couples: ClassVar[str] = "batch"
     ranked: ClassVar[bool] = True
+    says = "chosen and rejected scores of the whole step, each sorted: those of equal rank are compared"
 
     @override
     def implicit(self) -> Score:
@@ -38,10 +39,6 @@ class SortedScores(Score):
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         return f"{held}\nscore_2e = score_2e.sort(1).values" if (held := pairs_code(self.of)) else ""
-
-    @override
-    def words(self) -> str:
-        return "chosen and rejected scores of the whole step, each sorted: those of equal rank are compared"
 
     @override
     def formula(self) -> str:
@@ -62,6 +59,7 @@ class SortedGaps(Score):
     of: Score = LogRatio()
     couples: ClassVar[str] = "batch"
     ranked: ClassVar[bool] = True
+    says = "gaps of the policy and of the reference over the whole step, each sorted: equal ranks are compared"
 
     def __post_init__(self) -> None:
         if not self.of.linear:
@@ -92,10 +90,6 @@ class SortedGaps(Score):
             f"zero_bt = torch.zeros_like(logp_bt)\n{at_zero}\nreference_2e = -score_2e\n"
             f"{held}\npolicy_2e = score_2e + reference_2e\n{gaps}.sort(1).values"
         )
-
-    @override
-    def words(self) -> str:
-        return "gaps of the policy and of the reference over the whole step, each sorted: equal ranks are compared"
 
     @override
     def formula(self) -> str:

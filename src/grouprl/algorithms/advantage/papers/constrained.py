@@ -46,6 +46,16 @@ class Lagrangian(Advantage, DataPart):
     scale: Scale = "none"
     eps: Annotated[float, Field(ge=0)] = 1e-6
     async_safe = True
+    says = (
+        "reward relative to the group, less the cost {cost} times a multiplier that rises while the mean "
+        "cost is above {limit:g} (by {rate:g} of the excess per step, {augmented:g} of it at once)"
+    )
+    equation = (
+        "A = (A_r - λ'·A_c)/(1 + λ'),  λ' = max(0, λ + {augmented:g}·(C - {limit:g})),  "
+        "λ ← max(0, λ + {rate:g}·(C - {limit:g}))"
+    )
+    reads = ("rewards.{cost}", "past.multiplier")
+    fills = ("past.multiplier",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return (A_r - λ'·A_c)/(1 + λ')."""
@@ -82,14 +92,6 @@ class Lagrangian(Advantage, DataPart):
         known_b = batch.stats_b & cost_b.isfinite()
         return float(cost_b[known_b].double().mean()) if known_b.any() else None
 
-    def supplies(self) -> tuple[str, ...]:
-        """Return the names of the Batch fields that the part fills."""
-        return ("past.multiplier",)
-
-    @override
-    def needs(self) -> tuple[str, ...]:
-        return (f"rewards.{self.cost}", "past.multiplier")
-
     @override
     def code(self) -> str:
         one = compared("value_b.nan_to_num(0.0)", "known_bb", self.scale, self.eps)
@@ -100,20 +102,6 @@ class Lagrangian(Advantage, DataPart):
             "    known_bb = same_bb & value_b.isfinite()\n"
             f"    adv_b = adv_b + share_b * ({one}) * (counts_b & value_b.isfinite())\n"
             "adv_bt = adv_b[:, None] * mask_bt"
-        )
-
-    @override
-    def words(self) -> str:
-        return (
-            f"reward relative to the group, less the cost {self.cost} times a multiplier that rises while the mean "
-            f"cost is above {self.limit:g} (by {self.rate:g} of the excess per step, {self.augmented:g} of it at once)"
-        )
-
-    @override
-    def formula(self) -> str:
-        return (
-            f"A = (A_r - λ'·A_c)/(1 + λ'),  λ' = max(0, λ + {self.augmented:g}·(C - {self.limit:g})),  "
-            f"λ ← max(0, λ + {self.rate:g}·(C - {self.limit:g}))"
         )
 
     def refuse(self, run: RunFacts) -> list[str]:

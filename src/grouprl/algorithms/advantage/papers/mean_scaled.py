@@ -25,11 +25,8 @@ class MeanScaled(Advantage):
     eps: Annotated[float, Field(ge=0)] = 1e-6
     says = "reward minus the mean of its group, divided by that mean; rewards must not be negative"
     equation = "A = (R - mean_g R) / (mean_g R + {eps:g})"
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"""mean_b = (same_bb * reward_b).sum(1) / same_bb.sum(1).clamp(min=1)
-adv_b = torch.where(mean_b > 0, (reward_b - mean_b) / (mean_b + {self.eps!r}), 0)
+    plain = """mean_b = (same_bb * reward_b).sum(1) / same_bb.sum(1).clamp(min=1)
+adv_b = torch.where(mean_b > 0, (reward_b - mean_b) / (mean_b + {eps!r}), 0)
 adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
 adv_bt = adv_b[:, None] * mask_bt"""
 

@@ -24,16 +24,13 @@ class NextAdvantage(AdvantageTransform):
     says = "agents from number {first} on are judged by the advantage of their next action"
     equation = "A_t ← A_{{t+1}} for agents from {first} on"
     reads = ("agent_b",)
+    plain = (
+        "next_bt = torch.cat([adv_bt[:, 1:], torch.zeros_like(adv_bt[:, :1])], 1)\n"
+        "adv_bt = torch.where((agent_b >= {first})[:, None], next_bt, adv_bt)"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return the advantages, those of the later agents one action earlier."""
         next_bt = torch.cat([adv_bt[:, 1:], torch.zeros_like(adv_bt[:, :1])], 1)
         late_b = batch.need("agent_b", self.name) >= self.first
         return torch.where(late_b[:, None], next_bt, adv_bt)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return (
-            "next_bt = torch.cat([adv_bt[:, 1:], torch.zeros_like(adv_bt[:, :1])], 1)\n"
-            f"adv_bt = torch.where((agent_b >= {self.first})[:, None], next_bt, adv_bt)"
-        )

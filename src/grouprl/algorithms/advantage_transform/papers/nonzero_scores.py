@@ -15,13 +15,10 @@ class NonzeroScores(AdvantageTransform):
 
     says = "advantages scaled up by the share of completions whose reward is 0"
     equation = "A ← A · B / #(R ≠ 0)"
+    plain = "adv_bt = adv_bt * counts_b.sum().to(adv_bt.dtype) / (counts_b & (reward_b != 0)).sum().clamp(min=1)"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return α·A with α = B over the number of rewards that are not 0."""
         stats_b = batch.stats_b
         scored = (stats_b & (batch.total_reward_b != 0)).sum().clamp(min=1)
         return adv_bt * (stats_b.sum().to(batch.dtype) / scored)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return "adv_bt = adv_bt * counts_b.sum().to(adv_bt.dtype) / (counts_b & (reward_b != 0)).sum().clamp(min=1)"

@@ -20,11 +20,8 @@ class Shift(AdvantageTransform):
     amount: float = 0.1
     says = "every advantage raised by {amount:g} (the baseline is lower by as much)"
     equation = "A ← A + {amount:g}"
+    plain = "adv_bt = torch.where(active_bt & counts_b[:, None], adv_bt + {amount!r}, adv_bt)"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + amount on rows that count in statistics."""
         return torch.where(batch.active_bt & batch.stats_b[:, None], adv_bt + self.amount, adv_bt)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"adv_bt = torch.where(active_bt & counts_b[:, None], adv_bt + {self.amount!r}, adv_bt)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
 from grouprl.algorithms.part import part
@@ -23,20 +22,17 @@ class TowardReturn(AdvantageTransform):
     target: float = 0.0
     says = "times twice the distance of the mean reward of the step's other rows from {target:g}"
     equation = "A ← 2·({target:g} - mean of the other rows' R)·A"
+    plain = (
+        "own_b = counts_b.to(reward_b.dtype)\n"
+        "left_b = own_b.sum() - own_b\n"
+        "mean_b = ((own_b * reward_b).sum() - own_b * reward_b) / left_b.clamp(min=1)\n"
+        "mean_b = torch.where(left_b > 0, mean_b, {target!r})\n"
+        "adv_bt = adv_bt * (2 * ({target!r} - mean_b))[:, None]"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return 2·(target - J_{-i})·A_i, with J_{-i} the mean over the other rows that count in statistics."""
         return adv_bt * (2 * (self.target - others_mean(batch, self.target)))[:, None]
-
-    @override
-    def code(self) -> str:
-        return (
-            "own_b = counts_b.to(reward_b.dtype)\n"
-            "left_b = own_b.sum() - own_b\n"
-            "mean_b = ((own_b * reward_b).sum() - own_b * reward_b) / left_b.clamp(min=1)\n"
-            f"mean_b = torch.where(left_b > 0, mean_b, {self.target!r})\n"
-            f"adv_bt = adv_bt * (2 * ({self.target!r} - mean_b))[:, None]"
-        )
 
 
 def others_mean(batch: Batch, alone: float) -> Tensor:

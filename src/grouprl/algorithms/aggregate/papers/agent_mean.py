@@ -21,6 +21,11 @@ class AgentMean(Aggregate):
 
     says = "mean over each agent's completions, then over the agents that have any"
     equation = "1/#a · Σ_a 1/n_a · Σ_{{i∈a}} 1/|y_i| · Σ_t"
+    plain = """rows_b = active_bt.any(1)
+agents = len(torch.unique(agent_b[rows_b]))
+rows_of_b = ((agent_b[:, None] == agent_b) & rows_b).sum(1)
+weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum(1, keepdim=True).clamp(min=1)
+weight_bt = weight_bt / rows_of_b.clamp(min=1)[:, None] / max(agents, 1)"""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / (agents · n_a · |y|)."""
@@ -33,11 +38,3 @@ class AgentMean(Aggregate):
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part equals sequence_mean if there is one agent."""
         return ["agent_mean is the same as sequence_mean: the task has one agent"] if run.agents == 1 else []
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return """rows_b = active_bt.any(1)
-agents = len(torch.unique(agent_b[rows_b]))
-rows_of_b = ((agent_b[:, None] == agent_b) & rows_b).sum(1)
-weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum(1, keepdim=True).clamp(min=1)
-weight_bt = weight_bt / rows_of_b.clamp(min=1)[:, None] / max(agents, 1)"""

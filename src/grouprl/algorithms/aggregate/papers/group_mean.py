@@ -17,6 +17,9 @@ class GroupMean(Aggregate):
 
     says = "mean over the tokens of each prompt's completions, then mean over prompts"
     equation = "1/#g · Σ_g 1/Σ_{{i∈g}}|y_i| · Σ_{{i∈g}} Σ_t"
+    plain = """groups = len(torch.unique(group_b[active_bt.any(1)]))
+tokens_b = ((group_b[:, None] == group_b) * active_bt.sum(1)).sum(1)
+weight_bt = active_bt.to(adv_bt.dtype) / tokens_b.clamp(min=1)[:, None] / max(groups, 1)"""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
@@ -30,9 +33,3 @@ class GroupMean(Aggregate):
         if run.group_size == 1:
             return ["group_mean is the same as sequence_mean: every group holds one completion"]
         return []
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return """groups = len(torch.unique(group_b[active_bt.any(1)]))
-tokens_b = ((group_b[:, None] == group_b) * active_bt.sum(1)).sum(1)
-weight_bt = active_bt.to(adv_bt.dtype) / tokens_b.clamp(min=1)[:, None] / max(groups, 1)"""

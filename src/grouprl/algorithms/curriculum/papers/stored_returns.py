@@ -31,6 +31,7 @@ class StoredReturns(Chooser):
 
     temperature: Positive = 0.1
     against: Against = "beginning"
+    equation = "p_i ∝ exp(x_i/{temperature:g})"
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Draw trajectories, also those drawn before."""
@@ -55,10 +56,6 @@ class StoredReturns(Chooser):
         return (
             f"stored trajectories drawn with exp(x/{self.temperature:g}), x the return{less} scaled to between 0 and 1"
         )
-
-    @override
-    def formula(self) -> str:
-        return f"p_i ∝ exp(x_i/{self.temperature:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse rows that are sampled, and groups of several rows."""

@@ -24,6 +24,14 @@ class BalanceNegatives(Filter):
 
     says = "leave out completions below their group's mean, sampled at random, until they are no more than the others"
     reads = ("old_bt",)
+    plain = (
+        "below_b = counts_b & differs(reward_b, same_bb) & (reward_b < mean(reward_b, same_bb))\n"
+        "positives_b = (same_bb & ~below_b).sum(1)\n"
+        "log_b = torch.where(mask_bt, old_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+        "lot_b = torch.where(below_b, (997 * log_b).frac().abs(), 2.0)  # a draw that follows from the row itself\n"
+        "out_b = below_b & (rank(lot_b, group_b[:, None] == group_b) >= positives_b)\n"
+        f"{APART}"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Take surplus negatives out of the statistics."""
@@ -34,17 +42,6 @@ class BalanceNegatives(Filter):
         positives_b = levels.total((stats_b & ~below_b).to(batch.dtype), id_b)
         lot_b = torch.where(below_b, self._lots(batch), 2.0)
         return batch.replace(stat_b=stats_b & ~(below_b & (levels.rank(lot_b, id_b) >= positives_b)))
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return (
-            "below_b = counts_b & differs(reward_b, same_bb) & (reward_b < mean(reward_b, same_bb))\n"
-            "positives_b = (same_bb & ~below_b).sum(1)\n"
-            "log_b = torch.where(mask_bt, old_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
-            "lot_b = torch.where(below_b, (997 * log_b).frac().abs(), 2.0)  # a draw that follows from the row itself\n"
-            "out_b = below_b & (rank(lot_b, group_b[:, None] == group_b) >= positives_b)\n"
-            f"{APART}"
-        )
 
     def _lots(self, batch: Batch) -> Tensor:
         """Return [B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""

@@ -22,6 +22,12 @@ class BestApart(Filter):
     """
 
     says = "the best of three or more completions of a prompt is to be imitated, and is compared with none"
+    plain = f"""known_b = counts_b & active_bt.any(1)
+best_b = torch.where(same_bb & known_b, reward_b, -torch.inf).amax(1)
+out_b = (reward_b == best_b) & ((same_bb & known_b).sum(1) > 2) & known_b
+gold_bt = active_bt & out_b[:, None]
+active_bt = active_bt & ~gold_bt
+{APART}"""
 
     def __call__(self, batch: Batch) -> Batch:
         """Mark the best completions and take them out of comparisons."""
@@ -38,12 +44,3 @@ class BestApart(Filter):
             return []
         few = f"none is imitated in groups of {run.group_size}"
         return [f"best_apart has no effect: {few}, only in larger ones. Use batch.group_size of 3 or more"]
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"""known_b = counts_b & active_bt.any(1)
-best_b = torch.where(same_bb & known_b, reward_b, -torch.inf).amax(1)
-out_b = (reward_b == best_b) & ((same_bb & known_b).sum(1) > 2) & known_b
-gold_bt = active_bt & out_b[:, None]
-active_bt = active_bt & ~gold_bt
-{APART}"""

@@ -16,11 +16,8 @@ class Saturating(Link):
     beta: Positive = 0.1
     says = "a sigmoid: flat where {beta:g} times the difference is large, on either side"
     equation = "1 - σ({beta:g}·Δs - m)"
+    plain = "loss_e = (margin_e - {beta!r} * gap_e).sigmoid()"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return 1 - σ(β·Δs - m)."""
         return (margin_e - self.beta * gap_e).sigmoid()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = (margin_e - {self.beta!r} * gap_e).sigmoid()"

@@ -41,6 +41,7 @@ class RaoKupper(TieLink):
     beta: Positive = 0.1
     says = "the likelihood of win or tie under Rao and Kupper, at slope {beta:g}: small differences are not told apart"
     equation = "-log σ({beta:g}·Δs - m), of a tie -log[(e^(2m) - 1)·σ({beta:g}·Δs - m)·σ(-{beta:g}·Δs - m)]"
+    plain = "loss_e = -torch.nn.functional.logsigmoid({beta!r} * gap_e - margin_e)"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return -log σ(β·Δs - m)."""
@@ -51,10 +52,6 @@ class RaoKupper(TieLink):
         gap_e = self.beta * gap_e
         scale_e = 2 * margin_e + torch.log(-torch.expm1(-2 * margin_e))
         return -scale_e - logsigmoid(gap_e - margin_e) - logsigmoid(-gap_e - margin_e)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"loss_e = -torch.nn.functional.logsigmoid({self.beta!r} * gap_e - margin_e)"
 
     def ties_code(self) -> str:
         """Return the lines of plain torch that assign `tie_e`."""
@@ -75,6 +72,8 @@ class Davidson(TieLink):
     beta: Positive = 0.1
     says = "the likelihood of win or tie under Davidson's model, at slope {beta:g}"
     equation = "log(1 + e^-z + 2m·e^(-z/2)), of a tie log(e^(z/2) + e^(-z/2) + 2m) - log 2m,  z = {beta:g}·Δs"
+    plain = """half_e, margin_e = {beta!r} * gap_e / 2, torch.zeros_like(gap_e) + margin_e
+loss_e = _total(half_e, margin_e) - half_e"""
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return log(e^{z/2} + e^{-z/2} + 2m) - z/2."""
@@ -84,11 +83,6 @@ class Davidson(TieLink):
     def of_ties(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return log(e^{z/2} + e^{-z/2} + 2m) - log 2m."""
         return _total(self.beta * gap_e / 2, margin_e) - (2 * margin_e).log()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"""half_e, margin_e = {self.beta!r} * gap_e / 2, torch.zeros_like(gap_e) + margin_e
-loss_e = _total(half_e, margin_e) - half_e"""
 
     def ties_code(self) -> str:
         """Return the lines of plain torch that assign `tie_e`."""

@@ -36,6 +36,13 @@ class ImplicitNegative(Objective):
     floor: Positive = 1.0
     limit: Positive = 10.0
     reads = ("old_bt",)
+    plain = (
+        "log_bt = torch.where(active_bt, logp_bt - old_bt, 0).clamp(max={limit!r})\n"
+        "left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()  # what is left to wrong completions\n"
+        "left_bt = left_bt + (left_bt.clamp(min={floor!r}) - left_bt).detach()\n"
+        "loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -{negative!r} * left_bt.log())\n"
+        "loss_bt = torch.where(adv_bt != 0, loss_bt, 0)"
+    )
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return -A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
@@ -47,16 +54,6 @@ class ImplicitNegative(Objective):
         below_bt = without_rounding(left_bt.detach() - self.floor, logp_bt.detach().abs()) < 0  # at ρ = 1 it is 1
         floored_bt = (below_bt & (adv_bt < 0)).to(adv_bt.dtype)
         return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt})
-
-    @override
-    def code(self) -> str:
-        return (
-            f"log_bt = torch.where(active_bt, logp_bt - old_bt, 0).clamp(max={self.limit!r})\n"
-            "left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()  # what is left to wrong completions\n"
-            f"left_bt = left_bt + (left_bt.clamp(min={self.floor!r}) - left_bt).detach()\n"
-            f"loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -{self.negative!r} * left_bt.log())\n"
-            "loss_bt = torch.where(adv_bt != 0, loss_bt, 0)"
-        )
 
     @override
     def words(self) -> str:

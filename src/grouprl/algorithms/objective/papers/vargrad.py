@@ -32,6 +32,10 @@ class VarGrad(Objective):
     proportional = True
     says = "fit differences of log-probs between the rows of a group to differences of their log rewards"
     equation = "{coef:g}·(d_i - mean_g d)²,  d_i = Σ_t log π(y_t) - A_i"
+    plain = """peer_bb = same_bb & counts_b & active_bt.any(1)  # rows that are compared
+gap_b = torch.where(active_bt, logp_bt, 0).sum(1) - adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)
+apart_b = gap_b - (peer_bb * gap_b).sum(1) / peer_bb.sum(1).clamp(min=1)
+loss_bt = ({coef!r} * apart_b.square() * peer_bb.diagonal())[:, None] * active_bt"""
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
         """Return c·(d_i - mean_g d)² of row i."""
@@ -40,13 +44,6 @@ class VarGrad(Objective):
         gap_b = torch.where(batch.active_bt, logp_bt, 0).sum(1) - target_b
         apart_b = gap_b - levels.mean(gap_b, batch.group_b, weight_b)
         return RowLoss(self.coef * apart_b.square() * weight_b)
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"""peer_bb = same_bb & counts_b & active_bt.any(1)  # rows that are compared
-gap_b = torch.where(active_bt, logp_bt, 0).sum(1) - adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)
-apart_b = gap_b - (peer_bb * gap_b).sum(1) / peer_bb.sum(1).clamp(min=1)
-loss_bt = ({self.coef!r} * apart_b.square() * peer_bb.diagonal())[:, None] * active_bt"""
 
     @override
     def zero_rows(self, batch: Batch) -> Tensor:

@@ -38,6 +38,10 @@ class IrlReward(TrajectoryReward):
     chosen: PairSource = "solutions"
     equation = "-log σ(r(x, y*) - r(x, y))"
     fills: ClassVar[tuple[str, ...]] = ("stats.trajectory_reward", "stats.demonstration_gap", "stats.hardness")
+    says = (
+        "train a reward model on {steps} rollouts of the initial policy, the task's solutions above its "
+        "completions; then it is frozen"
+    )
 
     @override
     def pairs(self, rows: TextSamples, context: RunContext) -> TextSamples | None:
@@ -67,13 +71,6 @@ class IrlReward(TrajectoryReward):
                 hard_b[row] = 1 - likeness(text.response_ids[row], demo.response_ids[n])
         added = {"demonstration_gap": batch.broadcast(gap_b), "hardness": batch.broadcast(hard_b)}
         return batch.replace(stats={**batch.stats, **added})
-
-    @override
-    def words(self) -> str:
-        return (
-            f"train a reward model on {self.steps} rollouts of the initial policy, the task's solutions above its "
-            "completions; then it is frozen"
-        )
 
 
 def likeness(one: Sequence[int], other: Sequence[int]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.ratio import held, log_ratio
@@ -27,6 +26,15 @@ class RootKL(Regularizer):
     """
 
     reads = ("old_bt", "past.root_weight", "past.kl_weight")
+    says = "a weight times the root of the KL from the old policy, plus another times that KL"
+    equation = "+ β₁·√k + β₂·k,  k = ρ - 1 - log ρ"
+    plain = (
+        "log_bt = torch.where(active_bt, logp_bt - old_bt, 0)\n"
+        "kl_bt = torch.expm1(held(log_bt)) - log_bt\n"
+        f"root_bt = (kl_bt.clamp(min=0) + {LEAST!r}).sqrt()\n"
+        'term_bt = past["root_weight"][:, None] * root_bt + past["kl_weight"][:, None] * kl_bt\n'
+        "loss = loss + (weight_bt * term_bt).sum()"
+    )
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β₁·√(k_t + 1e-12) + β₂·k_t."""
@@ -35,21 +43,3 @@ class RootKL(Regularizer):
         root_b1, kl_b1 = (batch.need(f"past.{name}", self.name)[:, None] for name in ("root_weight", "kl_weight"))
         term_bt = root_b1 * (kl_bt.clamp(min=0) + LEAST).sqrt() + kl_b1 * kl_bt
         return TokenLoss(term_bt, {"kl_old": kl_bt})
-
-    @override
-    def code(self) -> str:
-        return (
-            "log_bt = torch.where(active_bt, logp_bt - old_bt, 0)\n"
-            "kl_bt = torch.expm1(held(log_bt)) - log_bt\n"
-            f"root_bt = (kl_bt.clamp(min=0) + {LEAST!r}).sqrt()\n"
-            'term_bt = past["root_weight"][:, None] * root_bt + past["kl_weight"][:, None] * kl_bt\n'
-            "loss = loss + (weight_bt * term_bt).sum()"
-        )
-
-    @override
-    def words(self) -> str:
-        return "a weight times the root of the KL from the old policy, plus another times that KL"
-
-    @override
-    def formula(self) -> str:
-        return "+ β₁·√k + β₂·k,  k = ρ - 1 - log ρ"

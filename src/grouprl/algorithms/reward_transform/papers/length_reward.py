@@ -51,24 +51,21 @@ class RightLengthScore(RewardTransform):
     wrong: float = -1.0
     free_length: Annotated[int, Field(ge=0)] = 0
     equation = "R ← R·exp(-{alpha:g}·z_i) if right, else {wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
+    plain = (
+        "length_b, right_bb = mask_bt.sum(1).to(reward_b.dtype), same_bb & correct_b\n"
+        "std_b = spread(length_b, right_bb)\n"
+        "z_b = torch.where(std_b > 0, (length_b - mean(length_b, right_bb)) / (std_b + 1e-6), 0)\n"
+        "place_b = rank(torch.where(correct_b & counts_b, length_b, torch.inf), group_b[:, None] == group_b)\n"
+        "long_b = mean(length_b, right_bb & (place_b < 3)) > {free_length}  # the three shortest right ones\n"
+        "z_b = torch.where(long_b & correct_b, z_b, 0)\n"
+        "reward_b = torch.where(correct_b, reward_b * (-{alpha!r} * z_b).exp(), {wrong!r})"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R·exp(-α z_i) if right, else `wrong`."""
         right_b = right(batch)
         z_b = torch.where(self._long(batch) & right_b, relative_length(batch), 0)
         return batch.replace(reward_b=torch.where(right_b, batch.reward_b * (-self.alpha * z_b).exp(), self.wrong))
-
-    @override
-    def code(self) -> str:
-        return (
-            "length_b, right_bb = mask_bt.sum(1).to(reward_b.dtype), same_bb & correct_b\n"
-            "std_b = spread(length_b, right_bb)\n"
-            "z_b = torch.where(std_b > 0, (length_b - mean(length_b, right_bb)) / (std_b + 1e-6), 0)\n"
-            "place_b = rank(torch.where(correct_b & counts_b, length_b, torch.inf), group_b[:, None] == group_b)\n"
-            f"long_b = mean(length_b, right_bb & (place_b < 3)) > {self.free_length}  # the three shortest right ones\n"
-            "z_b = torch.where(long_b & correct_b, z_b, 0)\n"
-            f"reward_b = torch.where(correct_b, reward_b * (-{self.alpha!r} * z_b).exp(), {self.wrong!r})"
-        )
 
     def _long(self, batch: Batch) -> Tensor:
         """Return [B] bool: groups whose three shortest correct completions are longer than the free length."""

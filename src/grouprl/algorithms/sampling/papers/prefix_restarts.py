@@ -97,11 +97,8 @@ class DatasetResets(Restarts):
     """
 
     chance: Annotated[float, Field(ge=0, le=1)] = 1.0
+    says = "{chance:.0%} of the prompts are completed from a random beginning of the task's solution"
 
     def given(self, uniform: float, tokens: int, context: RunContext) -> int:
         """Return a random number from 1 to one less than the solution's tokens; 0 if that leaves none."""
         return 1 + int(uniform * (tokens - 1)) if tokens > 1 else 0
-
-    @override
-    def words(self) -> str:
-        return f"{self.chance:.0%} of the prompts are completed from a random beginning of the task's solution"

@@ -22,6 +22,7 @@ class Bridged(Score):
 
     delta: NonNegative = 2.0
     reads = ("ref_bt", "token_bt")
+    says = "the log-ratio, with tokens in which the pair differs 1 + min(1/π, {delta:g}) times"
 
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the weighted log-ratio of both completions, [E,2]."""
@@ -44,10 +45,6 @@ base_e2t = torch.where(active_bt, ref_bt, 0)[index_2e.T]
 own_e2 = (own_e2t * (1 + changed_e2t * {more.format("own")})).sum(2)
 base_e2 = (base_e2t * (1 + changed_e2t * {more.format("base")})).sum(2)
 score_2e = (own_e2 - base_e2).T"""
-
-    @override
-    def words(self) -> str:
-        return f"the log-ratio, with tokens in which the pair differs 1 + min(1/π, {self.delta:g}) times"
 
     @override
     def formula(self) -> str:

@@ -20,11 +20,8 @@ class AdvantageTilt(TokenWeight):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     says = "weigh every token by exp(advantage / {temperature:g})"
     equation = "× exp(A/{temperature:g})"
+    plain = "factor_bt = factor_bt * (adv_bt / {temperature!r}).clamp(-20, 20).exp()"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return exp(A_t/τ)."""
         return (batch.need("advantage_bt", self.name) / self.temperature).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"factor_bt = factor_bt * (adv_bt / {self.temperature!r}).clamp(-20, 20).exp()"

@@ -24,13 +24,10 @@ class DensityWeight(TokenWeight):
     says = "weigh disliked completions by how likely their prompt is among those of liked ones"
     equation = "× r(x) if A ≤ {threshold:g}"
     reads = (DENSITY,)
+    plain = """liked_b = completion_value(adv_bt, active_bt) > {threshold!r}
+factor_bt = factor_bt * torch.where(liked_b, 1.0, past['density_ratio'])[:, None]"""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the ratio of the prompt for disliked completions, 1 for liked ones."""
         liked_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt) > self.threshold
         return batch.broadcast(torch.where(liked_b, 1.0, batch.need(DENSITY, self.name)))
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        return f"""liked_b = completion_value(adv_bt, active_bt) > {self.threshold!r}
-factor_bt = factor_bt * torch.where(liked_b, 1.0, past['density_ratio'])[:, None]"""

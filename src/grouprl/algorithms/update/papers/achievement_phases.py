@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.papers.achievement_steps import (
@@ -111,6 +110,12 @@ class AchievementPhases(Transitions):
         "and log(1+exp((cos(h_s,φ_next)-cos(h_t,φ_next))/τ)),  each + {kl_coef:g}·KL(π||π_k) + {value_coef:g}·(V-G)²,  "
         "τ = {temperature:g}"
     )
+    says = (
+        "take the rollout's actions in random order, {size} per optimiser step; after every "
+        "{every} rollouts make {passes} passes over them in which the encoder learns which achievements "
+        "of different trajectories are the same, and which one comes next, while policy and values are held where "
+        "they are"
+    )
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take PPO's steps, and those of a phase where one is due; yield the metrics of each."""
@@ -144,15 +149,6 @@ class AchievementPhases(Transitions):
     def contrast(self, anchor_nh: Tensor, near_nh: Tensor, far_nh: Tensor) -> Tensor:
         """Return the mean cross entropy of `near` against `far`, by their cosines with the anchor."""
         return contrast(anchor_nh, near_nh, far_nh, self.temperature)
-
-    @override
-    def words(self) -> str:
-        return (
-            f"take the rollout's actions in random order, {self.size} per optimiser step; after every "
-            f"{self.every} rollouts make {self.passes} passes over them in which the encoder learns which achievements "
-            "of different trajectories are the same, and which one comes next, while policy and values are held where "
-            "they are"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that no phase is ever due in a run of too few steps."""

@@ -9,7 +9,6 @@ from typing import ClassVar, cast
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from grouprl.algorithms.objective.importance import flat, write
 from grouprl.algorithms.objective.ratio import within
@@ -58,6 +57,11 @@ class AdaptedBehaviour(Transitions):
     equation = (
         "∇ over {size} actions of π_θ;  then φ = θ, φ ← φ - Adam_{lr:g} ∇ mean max(r, clip(r, 1-{bound:g}, "
         "1+{bound:g})),  r = π_φ/π_θ, until mean(r-1-log r) > {kl_limit:g};  the next rollout is of π_φ"
+    )
+    says = (
+        "take the rollout's actions in random order, {size} per optimiser step, under the policy's own old "
+        "log-probs; then make a copy, which samples the next rollout, take actions less often that the rows at "
+        "hand have too many of, to a KL of about {kl_limit:g}"
     )
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
@@ -112,14 +116,6 @@ class AdaptedBehaviour(Transitions):
                 "Take model: mlp, or leave kl_coef at 0",
             )
         return cast("ComparablePolicy[PolicyInputs]", learner.policy.copied(trainable=False))
-
-    @override
-    def words(self) -> str:
-        return (
-            f"take the rollout's actions in random order, {self.size} per optimiser step, under the policy's own old "
-            "log-probs; then make a copy, which samples the next rollout, take actions less often that the rows at "
-            f"hand have too many of, to a KL of about {self.kl_limit:g}"
-        )
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse sampling ahead: the next rollout is of the copy."""

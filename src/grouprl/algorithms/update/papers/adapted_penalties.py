@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
-from typing_extensions import override
 
 from grouprl.algorithms.data_part import DataPart, RunContext
 from grouprl.algorithms.part import part
@@ -45,6 +44,10 @@ class AdaptedPenalties(Transitions, DataPart):
         "∇ over {size} actions drawn without replacement; then β ← β/2 below target/1.5, 2β above 1.5·target "
         "(KL {target:g} for β₂, its root for β₁)"
     )
+    says = (
+        "take the rollout's actions in random order, {size} per optimiser step, then halve or double the "
+        "weights of the penalties by how far the policy has moved from a KL of {target:g}"
+    )
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `past.root_weight` and `past.kl_weight`, [B]."""
@@ -70,10 +73,3 @@ class AdaptedPenalties(Transitions, DataPart):
         """Return β₁ and β₂ of the current step."""
         known = context.state_of(self)
         return float(known.get("root", self.start)), float(known.get("kl", self.start))
-
-    @override
-    def words(self) -> str:
-        return (
-            f"take the rollout's actions in random order, {self.size} per optimiser step, then halve or double the "
-            f"weights of the penalties by how far the policy has moved from a KL of {self.target:g}"
-        )

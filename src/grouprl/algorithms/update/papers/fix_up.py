@@ -7,7 +7,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from grouprl.algorithms.part import part
 from grouprl.algorithms.update.transitions import Transitions, actions_apart, inputs_of
@@ -42,6 +41,11 @@ class FixUp(Transitions):
         "∇[L + β·mean KL] over {size} actions;  β follows β·({epsilon:g} - {target:g}·max KL);  then ∇[β·mean KL] "
         "until max KL ≤ {epsilon:g}"
     )
+    says = (
+        "take the rollout's actions in random order, {size} per optimiser step, under a penalty on the KL "
+        "from the policy before the update; then step on the penalty alone until the KL is at most "
+        "{epsilon:g} in every state"
+    )
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps of both phases; yield the metrics of each step of the first, then those of the second."""
@@ -74,14 +78,6 @@ class FixUp(Transitions):
             if steps == before:
                 return steps, True
         return steps, tether.worst(inputs_of(apart)) <= self.epsilon
-
-    @override
-    def words(self) -> str:
-        return (
-            f"take the rollout's actions in random order, {self.size} per optimiser step, under a penalty on the KL "
-            f"from the policy before the update; then step on the penalty alone until the KL is at most "
-            f"{self.epsilon:g} in every state"
-        )
 
 
 class Tether:
