@@ -42,6 +42,9 @@ class GeneratedTask(OptionTask):
     seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
 
+    ellipsis: ClassVar[str] = ""
+    """The empty text."""
+
     @abstractmethod
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt and its columns."""
@@ -124,11 +127,6 @@ class GeneratedTask(OptionTask):
     def thought_end(self) -> str:
         """The bar; in an alphabet without a bar, the sign that ends prompts."""
         return next((sign for sign in "|>=" if sign in self.alphabet), "|")
-
-    @property
-    def ellipsis(self) -> str:
-        """The empty text."""
-        return ""
 
     @property
     def plan_end(self) -> str:

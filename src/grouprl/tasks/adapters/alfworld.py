@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -50,6 +50,9 @@ class AlfWorld(TextGameTask):
 
     _games: dict[str, tuple[Path, ...]] = PrivateAttr()
 
+    name: ClassVar[str] = "alfworld"
+    """The name of the task."""
+
     def model_post_init(self, context: object) -> None:
         """Find the games.
 
@@ -83,11 +86,6 @@ class AlfWorld(TextGameTask):
                 remedy="Choose other kinds.",
             )
         return kept
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return "alfworld"
 
     @property
     def description(self) -> str:

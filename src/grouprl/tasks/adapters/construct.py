@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PrivateAttr
@@ -75,6 +75,11 @@ class Construct(SeededTask):
 
     _problem: ConstructionProblem = PrivateAttr()
     _given: Instance | None = PrivateAttr(default=None)
+
+    max_new_tokens: ClassVar[int] = 1
+    """1, because a turn is one choice."""
+    needs_clock: ClassVar[bool] = False
+    """False: the problems are this package's own."""
 
     def model_post_init(self, context: object) -> None:
         """Find the problem, or read the file.
@@ -187,20 +192,10 @@ class Construct(SeededTask):
         """The most choices of a solution."""
         return self._problem.longest
 
-    @property
-    def max_new_tokens(self) -> int:
-        """1, because a turn is one choice."""
-        return 1
-
     def first_text(self, example: Example) -> str:
         """Return a text that tells a reader which instance it is."""
         which = "" if self._given is not None else f" of size {self._problem.size}, seed {example.columns['seed']}"
         return f"{self._problem.name}{which}"
-
-    @property
-    def needs_clock(self) -> bool:
-        """False: the problems are this package's own."""
-        return False
 
     def drawing(self, prompt: str, completion: str) -> PlaneDrawing | None:
         """Return a picture of a solution in the plane, from the sentence that ends its transcript."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -55,6 +55,11 @@ class Control(SeededTask):
     _limit: int = PrivateAttr()
     _threshold: float | None = PrivateAttr()
 
+    max_new_tokens: ClassVar[int] = 1
+    """1, because a turn is one action."""
+    needs_clock: ClassVar[bool] = True
+    """True: the environment comes from Gymnasium or from elsewhere."""
+
     def model_post_init(self, context: object) -> None:
         """Make the environment once and check its spaces.
 
@@ -99,19 +104,9 @@ class Control(SeededTask):
         """The option `horizon`."""
         return self.horizon
 
-    @property
-    def max_new_tokens(self) -> int:
-        """1, because a turn is one action."""
-        return 1
-
     def first_text(self, example: Example) -> str:
         """Return the beginning of the episode as text for a reader."""
         return f"{label(self.id)}, seed {example.columns['seed']}"
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the environment comes from Gymnasium or from elsewhere."""
-        return True
 
     def environment(self) -> ControlEnvironment:
         """Return a fresh episode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -68,6 +68,9 @@ class Gym(SeededTask):
     _own_limit: int | None = PrivateAttr()
     _threshold: Success = PrivateAttr()
     _signs: str | None = PrivateAttr()
+
+    needs_clock: ClassVar[bool] = True
+    """True: the environment comes from Gymnasium or from elsewhere."""
 
     def model_post_init(self, context: object) -> None:
         """Make the environment once and check its spaces.
@@ -150,11 +153,6 @@ class Gym(SeededTask):
             return ""
         actions = "".join(self._words) or "0123456789.-+e "
         return "".join(sorted({*self.instructions, *self._signs, *actions, *">!"}))
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the environment comes from Gymnasium or from elsewhere."""
-        return True
 
     def environment(self) -> GymEnvironment:
         """Return a fresh episode."""

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -58,6 +58,9 @@ class PettingZoo(SeededTask):
     _agents: tuple[str, ...] = PrivateAttr()
     _signs: str = PrivateAttr()
     _longest: int = PrivateAttr()
+
+    needs_clock: ClassVar[bool] = True
+    """True: the environment comes from PettingZoo or from elsewhere."""
 
     def model_post_init(self, context: object) -> None:
         """Make the environment once and check its spaces.
@@ -179,11 +182,6 @@ class PettingZoo(SeededTask):
     def alphabet(self) -> str:
         """The characters of instructions, observations and actions."""
         return "".join(sorted({*self.instructions, *self._signs, *"0123456789.-+e >!"}))
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the environment comes from PettingZoo or from elsewhere."""
-        return True
 
     def environment(self) -> PettingZooEnvironment:
         """Return a fresh episode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -54,6 +54,11 @@ class Squad(SeededTask):
     _agents: tuple[str, ...] = PrivateAttr()
     _spaces: Spaces = PrivateAttr()
     _filled: str = PrivateAttr()
+
+    max_new_tokens: ClassVar[int] = 1
+    """1, because a turn is one action."""
+    needs_clock: ClassVar[bool] = True
+    """True: the environment comes from PettingZoo or from elsewhere."""
 
     def model_post_init(self, context: object) -> None:
         """Make the environment once and check its spaces.
@@ -145,19 +150,9 @@ class Squad(SeededTask):
         """One turn of every agent in each round, or one of all together."""
         return self.rounds * len(self.agents)
 
-    @property
-    def max_new_tokens(self) -> int:
-        """1, because a turn is one action."""
-        return 1
-
     def first_text(self, example: Example) -> str:
         """Return the beginning of the episode as text for a reader."""
         return f"{self.id}, seed {example.columns['seed']}"
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the environment comes from PettingZoo or from elsewhere."""
-        return True
 
     def environment(self) -> InTurns | Together:
         """Return a fresh episode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -44,6 +44,9 @@ class TextArena(BoundedTurns, SeededTask):
     boards: bool = Field(False, description="whether the acting player and the board form the key of the state")
 
     _players: int = PrivateAttr()
+
+    needs_clock: ClassVar[bool] = True
+    """True: the game is not part of this package."""
 
     def model_post_init(self, context: object) -> None:
         """Start a game once, to find the number of players.
@@ -100,11 +103,6 @@ class TextArena(BoundedTurns, SeededTask):
     def agents(self) -> tuple[str, ...]:
         """The players' numbers; '' for a single one."""
         return tuple(map(str, range(self._players))) if self._players > 1 else ("",)
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the game is not part of this package."""
-        return True
 
     def environment(self) -> TextArenaEnvironment:
         """Return a fresh game."""

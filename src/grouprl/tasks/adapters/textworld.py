@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -48,6 +48,11 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     characters: str = Field("", description="the characters that texts and actions are made of, if known")
 
+    needs_clock: ClassVar[bool] = True
+    """True: the interpreter of the games is not part of this package."""
+    listed: ClassVar[bool] = True
+    """True if the games know their admissible commands."""
+
     def file(self, split: Split, index: int) -> Path:
         """Return the file of a game."""
         raise NotImplementedError
@@ -76,16 +81,6 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return nothing, because no right actions are known."""
         return ()
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the interpreter of the games is not part of this package."""
-        return True
-
-    @property
-    def listed(self) -> bool:
-        """True if the games know their admissible commands."""
-        return True
 
     def environment(self) -> TextGame:
         """Return a fresh game."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -213,6 +213,9 @@ class PythonToolTask(EnvironmentTask):
 
     _toolbox: Toolbox = PrivateAttr()
 
+    alphabet: ClassVar[str] = "0123456789*+-p()=?>!"
+    """Digits and the signs of expressions, calls and answers."""
+
     def model_post_init(self, context: object) -> None:
         """Make the tool."""
         self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits, alphabet=self.alphabet)
@@ -226,11 +229,6 @@ class PythonToolTask(EnvironmentTask):
     def max_new_tokens(self) -> int:
         """The length of the call of the longest expression, its end, and two spare tokens."""
         return (self.digits + 1) * (self.operations + 1) + 5
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and answers."""
-        return "0123456789*+-p()=?>!"
 
     def environment(self) -> PythonEpisode:
         """Return a fresh episode; results of Python are remembered across episodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,11 @@ class WebShop(BoundedTurns, OptionTask):
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
     invalid: float = Field(0.0, description="reward of an action that the page does not offer")
 
+    name: ClassVar[str] = "webshop"
+    """The name of the task."""
+    needs_clock: ClassVar[bool] = True
+    """True: the pages are not part of this package."""
+
     def model_post_init(self, context: object) -> None:
         """Load the catalogue.
 
@@ -63,11 +68,6 @@ class WebShop(BoundedTurns, OptionTask):
                     observation_mode=self.observation, num_products=self.products, human_goals=self.human_goals
                 ).server
             return _servers[key]
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return "webshop"
 
     @property
     def reward(self) -> Reward:
@@ -94,11 +94,6 @@ class WebShop(BoundedTurns, OptionTask):
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return nothing, because no right actions are known."""
         return ()
-
-    @property
-    def needs_clock(self) -> bool:
-        """True: the pages are not part of this package."""
-        return True
 
     def environment(self) -> WebShopEnvironment:
         """Return a fresh session."""

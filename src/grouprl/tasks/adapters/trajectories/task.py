@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -51,6 +51,9 @@ class Trajectories(OptionTask):
     _content: str = PrivateAttr()
     _spaces: Spaces = PrivateAttr()
     _scale: float = PrivateAttr(1.0)
+
+    max_new_tokens: ClassVar[int] = 1
+    """1, because a turn is one action."""
 
     def model_post_init(self, context: object) -> None:
         """Read the trajectories and check them against the spaces of the environment.
@@ -111,11 +114,6 @@ class Trajectories(OptionTask):
     def max_turns(self) -> int:
         """The limit of the environment, or the length of the longest trajectory."""
         return max(self._inner.max_turns, self._longest, 1)
-
-    @property
-    def max_new_tokens(self) -> int:
-        """1, because a turn is one action."""
-        return 1
 
     @property
     def needs_clock(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,15 +34,13 @@ class AdventureTask(EnvironmentTask):
     turns: int | None = Field(None, ge=1, description="actions allowed; none: three per room and two more")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 10
+    """The token budget of a turn: "take" or "drop", a thing of three letters, the end, and one more."""
+
     @property
     def max_turns(self) -> int:
         """The number of actions allowed."""
         return self.turns or 3 * self.rooms + 2
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: "take" or "drop", a thing of three letters, the end, and one more."""
-        return 10
 
     @property
     def alphabet(self) -> str:

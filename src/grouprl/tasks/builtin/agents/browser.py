@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -179,6 +180,11 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
     system: str = Field(SYSTEM, description="the first message to a policy with a chat template")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
 
+    needs_clock: ClassVar[bool] = True
+    """True, because a browser may hang, which should cost only its own episode."""
+    started_gb: ClassVar[float] = CHROMIUM_GB
+    """The memory of a worker's Chromium."""
+
     @field_validator("pages")
     @classmethod
     def _known(cls, pages: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,16 +197,6 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
     def alphabet(self) -> str:
         """The characters that can be typed, and the newline."""
         return typed_signs("\r\t\x0b\x0c")
-
-    @property
-    def needs_clock(self) -> bool:
-        """True, because a browser may hang, which should cost only its own episode."""
-        return True
-
-    @property
-    def started_gb(self) -> float:
-        """The memory of a worker's Chromium."""
-        return CHROMIUM_GB
 
     def environment(self) -> Browser:
         """Return a fresh episode.

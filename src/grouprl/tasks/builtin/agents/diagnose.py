@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 from itertools import combinations
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -35,20 +36,15 @@ class DiagnoseTask(EnvironmentTask):
     corpus: int = Field(0, description="seed of the findings that matter for each complaint")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 4
+    """The token budget of a turn: two signs, the end, and one more."""
+    alphabet: ClassVar[str] = f"{FINDINGS}0123456789{SIGNS}:?=>!"
+    """Findings, digits and signs."""
+
     @property
     def max_turns(self) -> int:
         """The largest number of turns: two questions, the answer, and spare turns."""
         return 3 + self.spare
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: two signs, the end, and one more."""
-        return 4
-
-    @property
-    def alphabet(self) -> str:
-        """Findings, digits and signs."""
-        return f"{FINDINGS}0123456789{SIGNS}:?=>!"
 
     def environment(self) -> Diagnose:
         """Return a fresh episode."""

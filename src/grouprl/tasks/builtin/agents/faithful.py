@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -28,25 +29,17 @@ class FaithfulTask(EnvironmentTask):
     facts: int = Field(3, ge=2, le=9, description="facts of a text")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The writer, whose reward is the episode's, and the reader."""
-        return WRITER, READER
-
-    @property
-    def max_turns(self) -> int:
-        """The number of turns: one for each agent."""
-        return 2
+    agents: ClassVar[tuple[str, ...]] = (WRITER, READER)
+    """The writer, whose reward is the episode's, and the reader."""
+    max_turns: ClassVar[int] = 2
+    """The number of turns: one for each agent."""
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz0123456789 ,:>|"
+    """Small letters, digits, and signs."""
 
     @property
     def max_new_tokens(self) -> int:
         """The token budget of a turn: the whole text, a number, a word, the end, and a few more."""
         return 17 * self.facts + 10
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters, digits, and signs."""
-        return "abcdefghijklmnopqrstuvwxyz0123456789 ,:>|"
 
     def environment(self) -> Faithful:
         """Return a fresh episode."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,20 +32,15 @@ class GuessTask(EnvironmentTask):
     turns: int | None = Field(None, ge=1, description="guesses allowed; none: as many as bisection needs")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 4
+    """The token budget of a turn: two digits, the end, and one more."""
+    alphabet: ClassVar[str] = "0123456789-?<>=!"
+    """Digits and the signs of prompts and completions."""
+
     @property
     def max_turns(self) -> int:
         """The number of guesses allowed."""
         return self.turns or self.numbers.bit_length()
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: two digits, the end, and one more."""
-        return 4
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of prompts and completions."""
-        return "0123456789-?<>=!"
 
     def environment(self) -> Guess:
         """Return a fresh episode."""
@@ -83,20 +78,15 @@ class KeysTask(EnvironmentTask):
     )
     noise: float = Field(0.6, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 3
+    """The token budget of a turn: a letter, the end, and one more."""
+    alphabet: ClassVar[str] = "0123456789udlrk#@&>!"
+    """Digits, moves and the signs of things."""
+
     @property
     def max_turns(self) -> int:
         """The number of moves allowed."""
         return self.turns or 3 * self.size_
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a letter, the end, and one more."""
-        return 3
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, moves and the signs of things."""
-        return "0123456789udlrk#@&>!"
 
     def environment(self) -> Keys:
         """Return a fresh episode."""
@@ -135,20 +125,12 @@ class TicTacToeTask(EnvironmentTask):
     skill: float = Field(0.2, ge=0, le=1, description="chance that a move of the opponent is a best one")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
-    @property
-    def max_turns(self) -> int:
-        """The largest number of turns: four signs, and two more turns for invalid actions."""
-        return 6
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a digit, the end, and one more."""
-        return 3
-
-    @property
-    def alphabet(self) -> str:
-        """The cells and the signs of boards."""
-        return "012345678xo.>!"
+    max_turns: ClassVar[int] = 6
+    """The largest number of turns: four signs, and two more turns for invalid actions."""
+    max_new_tokens: ClassVar[int] = 3
+    """The token budget of a turn: a digit, the end, and one more."""
+    alphabet: ClassVar[str] = "012345678xo.>!"
+    """The cells and the signs of boards."""
 
     def environment(self) -> TicTacToe:
         """Return a fresh episode."""
@@ -193,6 +175,9 @@ class CalculatorTask(EnvironmentTask):
     call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 
+    alphabet: ClassVar[str] = "0123456789*+-=ca;>!"
+    """Digits and the signs of expressions, calls and answers."""
+
     @property
     def max_turns(self) -> int:
         """The largest number of turns: a call per operation, the answer, and spare turns."""
@@ -202,11 +187,6 @@ class CalculatorTask(EnvironmentTask):
     def max_new_tokens(self) -> int:
         """The token budget of a turn: the longest call, its end, and one more."""
         return 3 * self.digits + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and answers."""
-        return "0123456789*+-=ca;>!"
 
     def environment(self) -> Calculator:
         """Return a fresh episode."""

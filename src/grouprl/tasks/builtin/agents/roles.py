@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -41,6 +42,13 @@ class ProposeTask(EnvironmentTask):
     invalid: float = Field(-1.0, le=0, description="reward of an invalid problem for the proposer")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is off by one")
 
+    agents: ClassVar[tuple[str, ...]] = (SOLVER, PROPOSER)
+    """The solver, whose success is the episode's, and the proposer."""
+    max_new_tokens: ClassVar[int] = 13
+    """The token budget of a turn: the longest problem of four numbers and its end."""
+    alphabet: ClassVar[str] = "0123456789+-=?"
+    """Digits and signs."""
+
     def model_post_init(self, context: object) -> None:
         """Refuse numbers for which there is no problem."""
         if self.largest >= self.below:
@@ -49,24 +57,9 @@ class ProposeTask(EnvironmentTask):
             )
 
     @property
-    def agents(self) -> tuple[str, ...]:
-        """The solver, whose success is the episode's, and the proposer."""
-        return SOLVER, PROPOSER
-
-    @property
     def max_turns(self) -> int:
         """The number of turns: the problem and the attempts."""
         return self.attempts + 1
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: the longest problem of four numbers and its end."""
-        return 13
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and signs."""
-        return "0123456789+-=?"
 
     def environment(self) -> Propose:
         """Return a fresh episode."""
@@ -125,6 +118,11 @@ class HostTask(EnvironmentTask):
     spare: int = Field(3, ge=0, description="turns beyond those that are needed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 4
+    """The token budget of a turn: a role, the role that it hears, the end, and one more."""
+    alphabet: ClassVar[str] = f"{ROLES}>:.-!"
+    """Roles and signs."""
+
     def model_post_init(self, context: object) -> None:
         """Refuse jobs with more roles than exist."""
         if self.length > self.roles:
@@ -134,16 +132,6 @@ class HostTask(EnvironmentTask):
     def max_turns(self) -> int:
         """The largest number of turns: one for each role, one to run the team, and spare turns."""
         return self.length + 1 + self.spare
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a role, the role that it hears, the end, and one more."""
-        return 4
-
-    @property
-    def alphabet(self) -> str:
-        """Roles and signs."""
-        return f"{ROLES}>:.-!"
 
     def environment(self) -> Host:
         """Return a fresh episode."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,15 +44,13 @@ class ScreenTask(EnvironmentTask):
     )
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 14
+    """The token budget of a turn: a widget, a tap, the end, and one more."""
+
     @property
     def max_turns(self) -> int:
         """The largest number of turns: those that the farthest goals need, and spare turns."""
         return self.goals * self.pages + self.spare
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a widget, a tap, the end, and one more."""
-        return 14
 
     @property
     def alphabet(self) -> str:

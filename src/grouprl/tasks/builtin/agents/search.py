@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -50,20 +50,15 @@ class SearchTask(EnvironmentTask):
     )
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 14
+    """The token budget of a turn: a search for two words, its end, and one more."""
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz ?>!"
+    """Small letters and the signs of prompts and observations."""
+
     @property
     def max_turns(self) -> int:
         """The largest number of turns: the searches needed, the answer, and spare turns."""
         return self.hops + 1 + self.spare
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a search for two words, its end, and one more."""
-        return 14
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters and the signs of prompts and observations."""
-        return "abcdefghijklmnopqrstuvwxyz ?>!"
 
     def environment(self) -> Search:
         """Return a fresh episode."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -25,25 +26,17 @@ class SentinelTask(EnvironmentTask):
     width: int = Field(3, ge=1, le=6, description="letters of a rewritten request")
     noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstrated prefix is random")
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The sentinel, whose outcome is the episode's, and the red agent."""
-        return SENTINEL, RED
-
-    @property
-    def max_turns(self) -> int:
-        """The number of turns: one for each agent."""
-        return 2
+    agents: ClassVar[tuple[str, ...]] = (SENTINEL, RED)
+    """The sentinel, whose outcome is the episode's, and the red agent."""
+    max_turns: ClassVar[int] = 2
+    """The number of turns: one for each agent."""
+    alphabet: ClassVar[str] = HOT + COOL + "0123456789?:"
+    """The letters of requests and prefixes, digits, and the signs of prompts."""
 
     @property
     def max_new_tokens(self) -> int:
         """The token budget of a turn: the letters, the end of sequence, and one spare token."""
         return max(2, self.width) + 2
-
-    @property
-    def alphabet(self) -> str:
-        """The letters of requests and prefixes, digits, and the signs of prompts."""
-        return HOT + COOL + "0123456789?:"
 
     def environment(self) -> Sentinel:
         """Return a fresh episode."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -34,20 +35,15 @@ class ShortlistTask(EnvironmentTask):
     corpus: int = Field(0, description="seed of the people's tastes")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
+    max_new_tokens: ClassVar[int] = 3
+    """The token budget of a turn: a letter, the end, and one more."""
+    alphabet: ClassVar[str] = f"{THINGS}0123456789:>!"
+    """Things, numbers and signs."""
+
     @property
     def max_turns(self) -> int:
         """The number of turns: the places of the list."""
         return self.places
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a letter, the end, and one more."""
-        return 3
-
-    @property
-    def alphabet(self) -> str:
-        """Things, numbers and signs."""
-        return f"{THINGS}0123456789:>!"
 
     def environment(self) -> Shortlist:
         """Return a fresh episode."""

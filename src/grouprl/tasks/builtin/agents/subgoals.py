@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -42,20 +42,15 @@ class SubgoalsTask(EnvironmentTask):
     spare: int = Field(1, ge=0, description="steps of a whole path beyond those that are needed")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The planner, whose outcome is the episode's, and the actor."""
-        return PLANNER, ACTOR
+    agents: ClassVar[tuple[str, ...]] = (PLANNER, ACTOR)
+    """The planner, whose outcome is the episode's, and the actor."""
+    max_new_tokens: ClassVar[int] = 12
+    """The token budget of a turn: a widget, "tap", a place, the end, and one more."""
 
     @property
     def max_turns(self) -> int:
         """The largest number of turns: two per step of a whole path, or a sub-goal and its attempts."""
         return max(2 * (self.goals * self.pages + self.spare), 1 + self.attempts)
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: a widget, "tap", a place, the end, and one more."""
-        return 12
 
     @property
     def alphabet(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -28,20 +29,12 @@ class SignalsTask(EnvironmentTask):
     things: int = Field(4, ge=2, le=16, description="things to choose from")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstrated sign or choice is random")
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The speaker and the listener."""
-        return SPEAKER, LISTENER
-
-    @property
-    def max_turns(self) -> int:
-        """The number of turns: one for each agent."""
-        return 2
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: two signs, the end of sequence, and one spare token."""
-        return 4
+    agents: ClassVar[tuple[str, ...]] = (SPEAKER, LISTENER)
+    """The speaker and the listener."""
+    max_turns: ClassVar[int] = 2
+    """The number of turns: one for each agent."""
+    max_new_tokens: ClassVar[int] = 4
+    """The token budget of a turn: two signs, the end of sequence, and one spare token."""
 
     @property
     def alphabet(self) -> str:
@@ -82,10 +75,12 @@ class TeamTask(EnvironmentTask):
     shared: bool = Field(False, description="whether workers are rewarded for the planner's outcome, not their own")
     noise: float = Field(0.15, ge=0, le=1, description=POOR)
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The planner, whose outcome is the episode's, and the workers."""
-        return PLANNER, WORKER
+    agents: ClassVar[tuple[str, ...]] = (PLANNER, WORKER)
+    """The planner, whose outcome is the episode's, and the workers."""
+    max_new_tokens: ClassVar[int] = 10
+    """The token budget of a turn: the longest call, the end of sequence, and one spare token."""
+    alphabet: ClassVar[str] = "0123456789+=wa>!?"
+    """Digits and the signs of sums, calls and final answers."""
 
     @property
     def max_turns(self) -> int:
@@ -93,16 +88,6 @@ class TeamTask(EnvironmentTask):
         spare turns.
         """
         return 2 * self.terms - 1 + self.spare
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget of a turn: the longest call, the end of sequence, and one spare token."""
-        return 10
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of sums, calls and final answers."""
-        return "0123456789+=wa>!?"
 
     def environment(self) -> Team:
         """Return a fresh episode."""

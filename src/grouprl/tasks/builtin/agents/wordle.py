@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -34,6 +35,9 @@ class WordleTask(EnvironmentTask):
     turns: int = Field(4, ge=1, description="guesses allowed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
+    alphabet: ClassVar[str] = f"{LETTERS}0123456789:>+~-!"
+    """Letters and signs."""
+
     @property
     def max_turns(self) -> int:
         """The number of guesses allowed."""
@@ -43,11 +47,6 @@ class WordleTask(EnvironmentTask):
     def max_new_tokens(self) -> int:
         """The token budget of a turn: a word, its end, and one more."""
         return self.letters + 2
-
-    @property
-    def alphabet(self) -> str:
-        """Letters and signs."""
-        return f"{LETTERS}0123456789:>+~-!"
 
     def environment(self) -> Wordle:
         """Return a fresh episode."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -28,15 +29,13 @@ class Addition(GeneratedTask):
     think: float = Field(0.3, ge=0, le=1, description="share of demonstrations that work the sum out")
     noise: float = Field(0.0, ge=0, le=1, description="chance that a worked place holds a random sum")
 
+    alphabet: ClassVar[str] = "0123456789+=|"
+    """Digits, '+', '=' and '|'."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the scratchpad, twice per place, and spare tokens for mistakes."""
         return 5 * self.digits + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, '+', '=' and '|'."""
-        return "0123456789+=|"
 
     @property
     def reward(self) -> Reward:
@@ -105,15 +104,13 @@ class Multiplication(GeneratedTask):
     think: float = Field(0.4, ge=0, le=1, description="share of demonstrations that work the product out")
     noise: float = Field(0.0, ge=0, le=1, description="chance that a worked place holds a random product")
 
+    alphabet: ClassVar[str] = "0123456789*=:;|"
+    """Digits and the signs of the scratchpad."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the scratchpad, and spare tokens for mistakes."""
         return self.by * (3 * self.digits + self.by + 4) + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of the scratchpad."""
-        return "0123456789*=:;|"
 
     @property
     def reward(self) -> Reward:
@@ -180,15 +177,13 @@ class Chain(GeneratedTask):
     think: float = Field(1.0, ge=0, le=1, description="share of demonstrations that write the running values")
     noise: float = Field(0.15, ge=0, le=1, description="chance that a running value is random")
 
+    alphabet: ClassVar[str] = "0123456789+-*=|"
+    """Digits, the operations, '=' and '|'."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the running values, and spare tokens for mistakes."""
         return 2 * self.length + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, the operations, '=' and '|'."""
-        return "0123456789+-*=|"
 
     @property
     def reward(self) -> Reward:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -64,15 +65,13 @@ class CodeTask(GeneratedTask):
         SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest acceptable level"
     )
 
+    alphabet: ClassVar[str] = "0123456789x*+-:>"
+    """Digits and the signs of values and expressions."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the longest expression, and spare tokens for mistakes."""
         return (self.degree + 1) * (self.digits + 1) + self.degree * (self.degree + 1) + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of values and expressions."""
-        return "0123456789x*+-:>"
 
     @property
     def reward(self) -> Reward:

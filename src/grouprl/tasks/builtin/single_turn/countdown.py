@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,15 +34,13 @@ class Countdown(GeneratedTask):
     largest: int = Field(20, ge=3, le=99, description="the largest number that may be given")
     hit: float = Field(0.3, ge=0, le=1, description="share of demonstrations that are meant to hit the target")
 
+    alphabet: ClassVar[str] = "0123456789+-*/(),:="
+    """Digits, signs, brackets and the punctuation of the prompt."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: numbers, signs and a few brackets."""
         return self.numbers * (len(str(self.largest)) + 1) + 6
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, signs, brackets and the punctuation of the prompt."""
-        return "0123456789+-*/(),:="
 
     @property
     def reward(self) -> Reward:

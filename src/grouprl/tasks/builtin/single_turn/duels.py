@@ -40,15 +40,10 @@ class Duels(GeneratedTask):
         (0.7, 0.2, 0.1), description="how often demonstrations show each letter, from which the policy starts"
     )
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: a letter and its end."""
-        return 2
-
-    @property
-    def alphabet(self) -> str:
-        """The letters a..h and '>'."""
-        return f"{LETTERS}>"
+    max_new_tokens: ClassVar[int] = 2
+    """The token budget: a letter and its end."""
+    alphabet: ClassVar[str] = f"{LETTERS}>"
+    """The letters a..h and '>'."""
 
     @property
     def reward(self) -> Reward:

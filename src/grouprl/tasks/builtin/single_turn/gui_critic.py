@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -56,10 +57,8 @@ class Critic(GeneratedTask):
     near: float = Field(0.0, ge=0, le=1, description="share of wrong actions that touch just beside the box")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: a widget, a verdict, an action, the end, and a few more."""
-        return 18
+    max_new_tokens: ClassVar[int] = 18
+    """The token budget: a widget, a verdict, an action, the end, and a few more."""
 
     @property
     def alphabet(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -30,15 +31,13 @@ class Maze(GeneratedTask):
     walls: int = Field(2, ge=0, le=20, description="cells that cannot be entered")
     noise: float = Field(0.2, ge=0, le=1, description="chance that a demonstrated move is any of the four")
 
+    alphabet: ClassVar[str] = "0123456789udlr# >"
+    """Digits, moves, and the signs of walls and prompts."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: a long path, its end, and one more."""
         return 3 * self.size_ + 2
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, moves, and the signs of walls and prompts."""
-        return "0123456789udlr# >"
 
     @property
     def reward(self) -> Reward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -36,15 +37,13 @@ class Inspect(GeneratedTask):
     most: int = Field(3, ge=1, le=8, description="flaws of a picture, at most")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
+    max_new_tokens: ClassVar[int] = 30
+    """The token budget: the longest object, the end, and a few more."""
+
     def model_post_init(self, context: object) -> None:
         """Refuse more flaws than letters."""
         if self.most > self.letters:
             raise ValueError(f"most = {self.most} flaws do not fit in {self.letters} letters: give larger pictures")
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: the longest object, the end, and a few more."""
-        return 30
 
     @property
     def alphabet(self) -> str:

@@ -87,6 +87,11 @@ class Preferences(GeneratedTask):
         "true reward is then what this annotator likes",
     )
 
+    notes: ClassVar[tuple[str, ...]] = (
+        "an evaluation of a policy samples words and scores them by the true reward, which the judge may not tell",
+    )
+    """Sentences for a plan: rewards are the judge's, and evaluations sample."""
+
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
         if self.in_circles and (self.form != "pairs" or self.length_bias or self.annotators > 1):
@@ -146,13 +151,6 @@ class Preferences(GeneratedTask):
         if self.judge == "alphabet":
             return alphabet_kind
         return first_letter if self.judge == "cyclic" else liked_letters
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for a plan: rewards are the judge's, and evaluations sample."""
-        return (
-            "an evaluation of a policy samples words and scores them by the true reward, which the judge may not tell",
-        )
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return three letters, after the annotator's other judgements, and the judged words."""

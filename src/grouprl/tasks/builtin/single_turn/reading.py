@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -82,15 +83,10 @@ class Chart(GeneratedTask):
     operations: int = Field(0, ge=0, le=1, description="1: half of the prompts ask for a sum or difference of two bars")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has another last digit")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: a sign, three digits, the end, and one more."""
-        return 6
-
-    @property
-    def alphabet(self) -> str:
-        """Bars, digits and the signs around them."""
-        return "abcdef0123456789 :+->"
+    max_new_tokens: ClassVar[int] = 6
+    """The token budget: a sign, three digits, the end, and one more."""
+    alphabet: ClassVar[str] = "abcdef0123456789 :+->"
+    """Bars, digits and the signs around them."""
 
     @property
     def reward(self) -> Reward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,15 +34,10 @@ class Recall(GeneratedTask):
     refusing: float = Field(0.15, ge=0, le=1, description="share of demonstrations that refuse")
     noise: float = Field(0.1, ge=0, le=1, description="chance that an answer about a known person is made up")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: the longest fact, the bar, the answer, the end, and one more."""
-        return 22
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters and the signs of prompts and completions."""
-        return "abcdefghijklmnopqrstuvwxyz >|?"
+    max_new_tokens: ClassVar[int] = 22
+    """The token budget: the longest fact, the bar, the answer, the end, and one more."""
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz >|?"
+    """Small letters and the signs of prompts and completions."""
 
     @property
     def reward(self) -> Reward:

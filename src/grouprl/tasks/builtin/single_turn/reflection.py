@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -28,15 +29,13 @@ class Reflect(GeneratedTask):
     noise: float = Field(0.3, ge=0, le=1, description="chance that a running value of the first attempt is random")
     blind: float = Field(0.2, ge=0, le=1, description="chance that a demonstration reflects wrongly, or not at all")
 
+    alphabet: ClassVar[str] = "0123456789+-*=|;yn"
+    """Digits, the operations, and the signs of completions."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: two attempts, the reflection, the end, and a few more."""
         return 2 * self.length + 12
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, the operations, and the signs of completions."""
-        return "0123456789+-*=|;yn"
 
     @property
     def reward(self) -> Reward:

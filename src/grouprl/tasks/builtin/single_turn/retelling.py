@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -30,15 +31,13 @@ class Retell(GeneratedTask):
     facts: int = Field(2, ge=1, le=3, description="facts in the text: age, town, food")
     noise: float = Field(0.12, ge=0, le=1, description="chance that a word of a demonstration is wrong")
 
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz0123456789 >"
+    """The letters of all words, digits and '>'."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the longest sentence with all its words twice, and the end."""
         return 2 * max(len(text) for text in sentences("eve", "77", "bern", "figs", self.facts)) + 4
-
-    @property
-    def alphabet(self) -> str:
-        """The letters of all words, digits and '>'."""
-        return "abcdefghijklmnopqrstuvwxyz0123456789 >"
 
     @property
     def reward(self) -> Reward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -31,15 +32,10 @@ class Route(GeneratedTask):
     corpus: int = Field(0, description="seed of the made-up people")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: a sub-question, two retrievers, the end of sequence, and a few spare tokens."""
-        return 26
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters and the signs of prompts and completions."""
-        return "abcdefghijklmnopqrstuvwxyz ?;>@=,"
+    max_new_tokens: ClassVar[int] = 26
+    """The token budget: a sub-question, two retrievers, the end of sequence, and a few spare tokens."""
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz ?;>@=,"
+    """Small letters and the signs of prompts and completions."""
 
     @property
     def reward(self) -> Reward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -30,15 +31,10 @@ class SelfSearch(GeneratedTask):
     corpus: int = Field(0, description="seed of the made-up people")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: two searches, the answer, the end, and a few more."""
-        return 42
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters and the signs of prompts and completions."""
-        return "abcdefghijklmnopqrstuvwxyz >?[]="
+    max_new_tokens: ClassVar[int] = 42
+    """The token budget: two searches, the answer, the end, and a few more."""
+    alphabet: ClassVar[str] = "abcdefghijklmnopqrstuvwxyz >?[]="
+    """Small letters and the signs of prompts and completions."""
 
     @property
     def reward(self) -> Reward:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
@@ -29,15 +30,13 @@ class Sorting(GeneratedTask):
     length: int = Field(7, ge=2, le=64, description="digits to sort")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration picks any digit left")
 
+    alphabet: ClassVar[str] = "0123456789>"
+    """Digits and '>'."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the completion, its end, and one more."""
         return self.length + 2
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and '>'."""
-        return "0123456789>"
 
     @property
     def reward(self) -> Reward:
@@ -86,6 +85,9 @@ class Reverse(GeneratedTask):
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
     hinted: float = Field(0.0, ge=0, le=1, description="share of the prompts that come with a hint")
 
+    alphabet: ClassVar[str] = f"{LETTERS}>"
+    """The letters a..j and '>'."""
+
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
         if self.shortest is not None and self.shortest > self.length:
@@ -96,11 +98,6 @@ class Reverse(GeneratedTask):
     def max_new_tokens(self) -> int:
         """The token budget: the completion, its end, and one more."""
         return self.length + 2
-
-    @property
-    def alphabet(self) -> str:
-        """The letters a..j and '>'."""
-        return f"{LETTERS}>"
 
     @property
     def reward(self) -> Reward:
@@ -153,15 +150,10 @@ class Summands(GeneratedTask):
     largest: int = Field(50, ge=10, le=99, description="largest number to be written")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration's second number is wrong")
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The token budget: two numbers of two digits, a plus, the end, and one more."""
-        return 7
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, '+' and '='."""
-        return "0123456789+="
+    max_new_tokens: ClassVar[int] = 7
+    """The token budget: two numbers of two digits, a plus, the end, and one more."""
+    alphabet: ClassVar[str] = "0123456789+="
+    """Digits, '+' and '='."""
 
     @property
     def reward(self) -> Reward:

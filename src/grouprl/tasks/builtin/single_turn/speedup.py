@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -64,15 +65,13 @@ class Speed(GeneratedTask):
     good: float = Field(0.5, ge=0, le=1, description="share of demonstrations that write the fastest program")
     thought: float = Field(0.7, ge=0, le=1, description="share of those that write halves before")
 
+    alphabet: ClassVar[str] = "0123456789id.:|>"
+    """Digits, steps, and the signs between them."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: halves, the bar, counting up, the end, and one more."""
         return self.largest + 20
-
-    @property
-    def alphabet(self) -> str:
-        """Digits, steps, and the signs between them."""
-        return "0123456789id.:|>"
 
     @property
     def reward(self) -> Reward:

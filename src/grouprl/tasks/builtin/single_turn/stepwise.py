@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import accumulate
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -30,16 +31,14 @@ class StepsTask(GeneratedTask):
     noise: float = Field(0.15, ge=0, le=1, description="chance that a demonstrated total is off by one")
     disorder: float = Field(0.3, ge=0, le=1, description="chance that a demonstration leaves out a line")
 
+    alphabet: ClassVar[str] = "0123456789+>?:=\n"
+    """Digits and the signs of sums and lines."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the sum again, a line for each total, the answer, the end, and one more."""
         digits = len(str(self.largest))
         return 1 + self.terms * (digits + 1) + (self.terms - 1) * (3 + digits + 1) + digits + 4
-
-    @property
-    def alphabet(self) -> str:
-        """Digits and the signs of sums and lines."""
-        return "0123456789+>?:=\n"
 
     @property
     def reward(self) -> Reward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -97,15 +98,13 @@ class ToolCall(GeneratedTask):
     digits: int = Field(2, ge=1, le=3, description="digits of a value, at most")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
+    alphabet: ClassVar[str] = 'abcdefghijklmnopqrstuvwxyz0123456789 <>/_{}":,\n'
+    """Small letters, digits, and the signs of JSON and tags."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the tags, the longest call, the end, and a few more."""
         return 60 + (6 + self.digits) * self.parameters
-
-    @property
-    def alphabet(self) -> str:
-        """Small letters, digits, and the signs of JSON and tags."""
-        return 'abcdefghijklmnopqrstuvwxyz0123456789 <>/_{}":,\n'
 
     @property
     def reward(self) -> Reward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -30,15 +31,15 @@ class Ponder(GeneratedTask):
     noise: float = Field(0.4, ge=0, le=1, description="chance that a letter is random in a demonstration without dots")
     budgeted: float = Field(0.5, ge=0, le=1, description="share of the prompts that come with a budget")
 
+    alphabet: ClassVar[str] = f"{LETTERS}>.|"
+    """The letters a..j, '>', '.' and '|'."""
+    forms: ClassVar[tuple[str, ...]] = ("direct", "short", "long")
+    """The forms of answering, by the number of dots."""
+
     @property
     def max_new_tokens(self) -> int:
         """The token budget: the dots, the bar, the completion, its end, and one more."""
         return self.dots + self.length + 3
-
-    @property
-    def alphabet(self) -> str:
-        """The letters a..j, '>', '.' and '|'."""
-        return f"{LETTERS}>.|"
 
     @property
     def reward(self) -> Reward:
@@ -79,11 +80,6 @@ class Ponder(GeneratedTask):
         """Write as many dots as are allowed, and the letters backwards."""
         budget = self._budget(example)
         return "." * (self.dots if budget is None else budget) + f"|{example.columns['answer']}"
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The forms of answering, by the number of dots."""
-        return ("direct", "short", "long")
 
     def form_of(self, example: Example, text: str) -> str | None:
         """Return `direct` without dots, `short` with up to half of them, otherwise `long`; None without a bar."""
