@@ -96,3 +96,10 @@ def test_bases_stand_on_bases():
     assert find("st_ppo").settings == {"least": 1.0, **find("turn_ppo").settings}
     assert grouprl.method("st_ppo", clip_low=0.1).objective == grouprl.method("turn_ppo", clip_low=0.1).objective
     assert grouprl.method("turn_ppo").reward_transform == ()
+
+
+def test_no_card_repeats_a_line_of_its_base():
+    for name, mine in CATALOGUE.items():
+        inherited = find(mine.base).card.defaults if mine.base else {}
+        again = [key for key, line in mine.written.defaults.items() if line == inherited.get(key)]
+        assert not set(again) & set(mine.settings), name

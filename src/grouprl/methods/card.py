@@ -29,15 +29,15 @@ class Paper:
 class Golden:
     """A hand-computed example: rewards and log-ratios in, advantages, loss and gradient out.
 
-    Rows have `lengths` tokens; `log_ratio` (ragged, one number per token, default 0) is logp - old_logp; old log-probs
-    are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged;
-    of a method that reads outputs of whole rows (`row_outputs.…` of `fields`) dLoss/d of each, in their order; of a
-    value learner, log-probs stand for the values of actions.
+    Rows have `lengths` tokens, by default one each; `log_ratio` (ragged, one number per token, default 0) is
+    logp - old_logp; old log-probs are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name.
+    `grad` is dLoss/dlogp, ragged; of a method that reads outputs of whole rows (`row_outputs.…` of `fields`) dLoss/d
+    of each, in their order; of a value learner, log-probs stand for the values of actions.
     `advantage` is one number per row or ragged per token. Fields that are None are not checked.
     """
 
     rewards: Sequence[float]
-    lengths: Sequence[int]
+    lengths: Sequence[int] = ()
     groups: Sequence[int] | None = None
     log_ratio: Sequence[Sequence[float]] | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
@@ -47,6 +47,10 @@ class Golden:
     grad: Sequence[Sequence[float]] | None = None
     why: str = ""
     tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not self.lengths:
+            object.__setattr__(self, "lengths", [1] * len(self.rewards))
 
 
 Condition = Literal[

@@ -30,6 +30,7 @@ SCALE = "GRPO divides by the standard deviation; sample (n-1) as in TRL, verl an
 EPS = "verl; the paper has none (TRL 1e-4, OpenRLHF 1e-9)"
 ALONE = "a group of one has nothing to be compared with: 0 as in TRL and NeMo-RL (verl gives the raw reward)"
 CLIP = "PPO, arXiv:1707.06347, section 6.1"
+PPO_CLIP = dict.fromkeys(CLIPS, CLIP)
 DUAL = "off: the paper has none (3.0 is verl's default, from arXiv:1912.09729)"
 KL_ESTIMATOR = "GRPO, arXiv:2402.03300, eq. 4; the exponent of k3 is held at 20 nats, with its slope"
 KL_NEED = "a reference model when kl_coef is above 0"

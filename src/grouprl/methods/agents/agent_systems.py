@@ -21,7 +21,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL_NEED, ClipLow, DualClip, kl_terms
+from grouprl.methods.settings import CLIPS, KL_NEED, PPO_CLIP, ClipLow, DualClip, kl_terms
 
 TWO = "at least two completions per prompt"
 PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, by our notes on it"
@@ -97,7 +97,6 @@ entry(
         golden=[
             Golden(
                 rewards=[2, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.0], [2.302585092994046]],
                 settings={"scale": "none", "kl_coef": 0.0, "entropy_coef": 0.0},
                 advantage=[1.0, -1.0],
@@ -107,7 +106,6 @@ entry(
             ),
             Golden(
                 rewards=[2, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.0], [1.0986122886681098]],
                 settings={"scale": "none", "kl_coef": 0.0, "entropy_coef": 0.0},
                 loss=1.0,
@@ -116,7 +114,6 @@ entry(
             ),
             Golden(
                 rewards=[0.6, 0.2, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"correct_b": [False, False, True, True]},
                 settings={"scale": "none", "kl_coef": 0.0, "entropy_coef": 0.0},
@@ -155,8 +152,7 @@ entry(
         ),
         defaults={
             "eps": "our choice: 1e-6, as verl's for GRPO",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "Groups without a correct completion have no gradient, as in the formula's limit; rewards are 0 or above."
@@ -214,8 +210,7 @@ entry(
         "b ← d·b + (1-d)·R after the step",
         defaults={
             "decay": "prime-rl: d = 0.95",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["One environment per run: the baseline is kept for each agent, not for each (game, agent)."],
         reduces=[],

@@ -14,19 +14,18 @@ from grouprl.core.numbers import Count
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    CLIP,
     CLIPS,
     GROUP,
     KL,
     KL_NEED,
+    PPO_CLIP,
 )
 
 TWO = "at least two completions per prompt"
 TURNS = "a task that is acted in over turns"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
 }
 SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the episodes differ")
 SHARED_PREFIX = Golden(

@@ -69,7 +69,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 groups=[0, 1],
                 fields={
                     "agent_b": [0, 1],

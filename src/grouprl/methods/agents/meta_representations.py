@@ -70,7 +70,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1],
-                lengths=[1, 1],
                 fields={
                     "agent_b": [0, 1],
                     "keys.variant": [0, 1],

@@ -18,7 +18,7 @@ from grouprl.algorithms.reward_transform.papers.outcome_gated_process import Out
 from grouprl.core.numbers import Count, NonNegative, Positive, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, kl_terms
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP, kl_terms
 
 TURNS = "an environment that is acted in over turns, by one agent"
 TWO = "at least two completions per prompt"
@@ -27,8 +27,7 @@ FORM = "json where the model has a chat template (as the paper), compact for sma
 LENGTH = "what the form needs: 256 for json, 12 for compact"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 GRPO_DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
     "kl_coef": "off, so that no reference is needed",
 }
 Tokens = Count | None
@@ -107,7 +106,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0.4],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.3], [0.0], [0.0], [0.0]],
                 advantage=[1.0, -0.35, -0.35, 0.15],
                 loss=0.0375,
@@ -342,7 +340,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, -1],
-                lengths=[1, 1, 1],
                 fields={"source_b": [7, 7, 7]},
                 advantage=[0.999999, 0.0, -0.999999],
                 loss=0.0,

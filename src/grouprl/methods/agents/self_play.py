@@ -18,7 +18,7 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, in_the_update
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, PPO_CLIP, in_the_update
 
 
 def ssp(
@@ -73,7 +73,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 0.5],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"agent_b": [0, 0, 1, 1], "keys.episode": [0, 0, 0, 1], "step": 5},
                 advantage=[0.70710578, -0.70710578, 0.70710675, -0.70710675],
@@ -92,7 +91,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 1, 0.5],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"agent_b": [0, 0, 1, 1], "keys.episode": [0, 0, 0, 1], "step": 4},
                 advantage=[0.0, 0.0, 0.70710675, -0.70710675],
@@ -100,7 +98,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 1, 0, 1],
-                lengths=[1, 1, 1, 1],
                 fields={"agent_b": [0, 0, 0, 0], "keys.episode": [0, 0, 0, 1], "step": 0},
                 settings={"scale": "none", "proposer": "group", "solver_start": 0},
                 advantage=[0.333333333, 0.333333333, -0.666666667, 0.0],
@@ -178,8 +175,7 @@ entry(
             "falls": "the authors' code: 15",
             "falls_from": "the authors' code: step 100",
             "coach_entropy": "the authors' code: 0.01",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed; the authors' code: 0.001 for the player",
         },
         differs=[
@@ -200,7 +196,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 0, 1],
                 fields={"agent_b": [0, 0, 0, 1], "keys.episode": [0, 0, 0, 0]},
                 advantage=[0.577349268, 0.577349268, -1.154698536, 0.0],

@@ -10,7 +10,7 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + β·KL"
@@ -55,8 +55,7 @@ entry(
             "execution_weight": "not known: λ2 = 1",
             "judge_weight": "not known: λ3 = 1; 0 where nobody judges",
             "every": "the paper alternates, how often is not known: 1 step each; 0 trains both in every step",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": KL_OFF,
         },
         differs=[
@@ -81,7 +80,6 @@ entry(
         golden=[
             Golden(
                 rewards=[0, 1, 0, 0, 0, 0],
-                lengths=[1, 1, 1, 1, 1, 1],
                 groups=[0, 1, 1, 0, 1, 1],
                 fields={
                     "agent_b": [0, 1, 1, 0, 1, 1],
@@ -98,7 +96,6 @@ entry(
             ),
             Golden(
                 rewards=[0, 1, 0, 0, 0, 0],
-                lengths=[1, 1, 1, 1, 1, 1],
                 groups=[0, 1, 1, 0, 1, 1],
                 fields={
                     "agent_b": [0, 1, 1, 0, 1, 1],
@@ -151,8 +148,7 @@ entry(
         defaults={
             "key_weight": "the authors' code: 0.1",
             "valid_weight": "the authors' code: 1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed; the authors have TRL's",
         },
         differs=[

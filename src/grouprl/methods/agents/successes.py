@@ -78,7 +78,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.1], [0.0], [0.0], [0.0]],
                 fields={"source_b": [3, 0, 0, 0]},
                 advantage=[1.499997, -0.499999, -0.499999, -0.499999],

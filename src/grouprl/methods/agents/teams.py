@@ -11,7 +11,7 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 AGENTS = "a task with several agents"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i)"
@@ -88,7 +88,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 1, 0, 1],
                 fields={
                     "correct_b": [True, False, False, True],
@@ -140,8 +139,7 @@ entry(
         ),
         defaults={
             "action_weight": "not known: λ = 1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed; the paper's is not known",
         },
         differs=["Roles and edges are the environment's actions (task host); their rewards are the environment's."],

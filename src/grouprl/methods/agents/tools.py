@@ -17,7 +17,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, DualClip
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, PPO_CLIP, DualClip
 
 TWO = "at least two completions per prompt"
 
@@ -94,7 +94,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 1, 1, 0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 settings={"nll": 0.0},
                 advantage=[0.0, 0.0, 0.70710578, -0.70710578],
@@ -103,7 +102,6 @@ entry(
             ),
             Golden(
                 rewards=[0.5, 0.1],
-                lengths=[1, 1],
                 fields={"correct_b": [False, False]},
                 settings={"nll": 0.0, "scale": "none"},
                 advantage=[0.2, -0.2],
@@ -150,8 +148,7 @@ entry(
         defaults={
             "alpha": "0.4, of the entropy shaping it follows; the paper's value was not seen",
             "kappa": "2, of the entropy shaping it follows; the paper's value was not seen",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed",
         },
         differs=[

@@ -12,7 +12,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, PPO_CLIP
 
 
 def mt_grpo(base: Method, turn_weight: NonNegative = 1.0, eps: NonNegative = 1e-4) -> Method:
@@ -44,8 +44,7 @@ entry(
         defaults={
             "turn_weight": "the paper: c = 1",
             "eps": "the authors' code: 1e-4",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "the authors' settings: 0",
         },
         differs=[
@@ -74,7 +73,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0.5],
-                lengths=[1, 1],
                 fields={"turn_bt": [[0], [0]], "turn_reward_bs": [[0.0], [0.5]]},
                 advantage=[[0.70690682], [-0.70690682]],
                 why="nobody called a tool: the sums 1 and 0.5 are judged, ±0.25 / (0.35355 + 1e-4)",
@@ -133,8 +131,7 @@ entry(
             "scale": "the authors' code: F = 1 (mean_norm); sample_std is its mean_std_norm",
             "eps": "the authors' code: 1e-6; only with a scale",
             "over": "episodes, as the paper writes it; the authors' code pools the rows of all turns (turns)",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "dual_clip": "off, as in the paper's objective; the authors' scripts have 10",
             "kl_coef": "off, so that no reference is needed; the authors' scripts have 0.01",
         },

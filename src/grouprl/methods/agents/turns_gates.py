@@ -14,7 +14,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, CRITIC
+from grouprl.methods.settings import CLIPS, CRITIC, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -55,8 +55,7 @@ entry(
             "threshold": "our choice: 0, the outcome must earn something; the paper's are a matter of its rewards",
             "turn_weight": "the paper: rewards are summed",
             "outcome": "what an episode earns besides its turns; 'correct' for environments that pay success in a turn",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "Two priorities, the outcome and the turns; the paper orders any number of rewards.",
@@ -130,8 +129,7 @@ entry(
             "target": "the paper's OTC-GRPO; 'none' is the reward of its OTC-PPO",
             "smoothing": "our choice: c = 4; the paper: the most calls allowed",
             "alpha": "the paper: 1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "A call is a turn before the last, whatever it does.",

@@ -20,7 +20,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, kl_in_reward
+from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, PPO_CLIP, kl_in_reward
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -229,8 +229,7 @@ entry(
             "answered_right": "the authors' README: γ = 3",
             "together": "our choice: questions are compared with questions, answers with answers",
             "scale": "the mean alone, as far as is known",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "The information gain is the environment's reward of a turn; grouprl.rewards.by_task.shapley computes it "

@@ -18,7 +18,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, PPO_CLIP
 
 KL_OFF = "off, so that no reference is needed"
 TWO = "at least two completions per prompt"
@@ -79,8 +79,7 @@ entry(
             "'Now there\\'s enough information to answer</think><answer> '",
             "together": "the authors' code now: gains and outcomes are normalised apart (joint before)",
             "gamma": "the authors' code: 1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": KL_OFF + "; the paper has 0.001",
         },
         differs=[
@@ -154,8 +153,7 @@ entry(
         formula=LOSS + ",  A_k = mean_{i with the same step} A_i,  A_i = (R_i - mean_g R) / (std_g R + eps)",
         defaults={
             "window": "our choice: 0; the paper merges after a history of some length h, which was not seen",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": KL_OFF,
         },
         differs=[
@@ -245,8 +243,7 @@ entry(
             "k2": "the paper: 1",
             "zeta": "the paper: 0.05 (0.1 in some listings)",
             "center": "the paper: yes",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": KL_OFF,
         },
         differs=["None known: turns take the place of the steps that the paper finds by a search for segments."],

@@ -11,7 +11,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, ClipLow
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, PPO_CLIP, ClipLow
 
 KL_OFF = "off, so that no reference is needed"
 TWO = "at least two completions per prompt"
@@ -51,8 +51,7 @@ entry(
             "gamma": "the authors' script: 0.5",
             "scale": "the authors' script: mean_std_norm, sample (n-1) as in verl",
             "eps": "verl: 1e-6",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": KL_OFF + "; the authors' script has 1e-4",
             "kl_estimator": "the authors' script: k3",
         },
@@ -150,8 +149,7 @@ entry(
             "r_j = Σ_{l≥j} hit_l / log2(l+1)"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "scale": "the authors' code, as TRL: sample standard deviation, per rank",
             "eps": "the authors' code: 1e-4",
             "kl_coef": KL_OFF + "; the authors' code has 1e-3",

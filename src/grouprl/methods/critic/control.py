@@ -27,7 +27,6 @@ DETAILS = Paper("What Matters in On-Policy Reinforcement Learning? A Large-Scale
 
 CLIPPED = Golden(
     rewards=[1],
-    lengths=[1],
     log_ratio=[[0.4054651081081644]],
     fields={"value_bt": [[0.5]], "turn_bt": [[0]], "turn_reward_bs": [[1.0]]},
     settings={"whiten": False},

@@ -18,7 +18,7 @@ from grouprl.algorithms.reward_transform.missing_eos import MissingEOS
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, DUAL, KL_NEED, PPO_PAPER, ClipLow, DualClip, kl_in_reward
+from grouprl.methods.settings import DUAL, KL_NEED, PPO_CLIP, PPO_PAPER, ClipLow, DualClip, kl_in_reward
 
 GAE_PAPER = Paper("High-Dimensional Continuous Control Using Generalized Advantage Estimation", "1506.02438", 2015)
 
@@ -71,8 +71,7 @@ entry(
             "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV_{t+1} - V_t"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "dual_clip": DUAL,
             "gamma": "1, as for language models everywhere (the paper: 0.99)",
             "lam": "the paper, table 3: 0.95",

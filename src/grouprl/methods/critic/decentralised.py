@@ -64,7 +64,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1],
-                lengths=[1],
                 log_ratio=[[0.4054651081081644]],
                 fields={
                     "value_bt": [[0.5]],

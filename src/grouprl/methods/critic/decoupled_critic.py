@@ -12,7 +12,7 @@ from grouprl.algorithms.regularize.papers.positive import PositiveNLL
 from grouprl.core.numbers import NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS
+from grouprl.methods.settings import CLIPS, PPO_CLIP
 
 VALUE_DEFAULTS = {
     "critic_lam": "the paper: 1, so that the end's reward reaches the first token undiminished",
@@ -77,8 +77,7 @@ entry(
             "A_t = δ_t + γλ_policy A_{t+1},  G_t = V_t + A_t with λ_critic = 1, that is Σ_{k≥t} r_k"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "lam": "the paper: 0.95 for the policy; values from 0.95 to below 1 work, 1 is worst",
             **VALUE_DEFAULTS,
         },

@@ -74,7 +74,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1],
-                lengths=[1],
                 log_ratio=[[0.4054651081081644]],
                 fields={"value_bt": [[0.5]], "turn_bt": [[0]], "turn_reward_bs": [[1.0]]},
                 settings={"whiten": False, "entropy_coef": 0.0},

@@ -62,7 +62,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1],
-                lengths=[1, 1],
                 fields={
                     "agent_b": [0, 1],
                     "value_bt": [[0.5], [0.25]],

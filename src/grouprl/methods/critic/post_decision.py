@@ -76,7 +76,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 groups=[0, 1],
                 fields={
                     "value_bt": [[0.5], [0.25]],

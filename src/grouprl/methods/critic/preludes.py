@@ -13,7 +13,7 @@ from grouprl.algorithms.reward_transform.reward_transform import RewardClip
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS
+from grouprl.methods.settings import CLIPS
 
 REFERENCE = "a reference model"
 MIXED = "prompts that have right and wrong completions before training (or a task with solutions)"
@@ -79,8 +79,6 @@ entry(
             "δ_t = -β log(π_old/π_ref)(y_t) + γV_{t+1} - V_t"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": f"{DKI}: 1",
             "lam": f"{DKI}: 0.95, for the value model's targets too",
             "kl_coef": f"{DKI}: 0.2, there adapted towards a KL of 0.1",
@@ -193,8 +191,6 @@ entry(
             "expert_limit": "the authors' script: c = 0.05, applied after the scaling; none clips nothing",
             "kl_coef": "the authors' script: β2 = 0.01",
             "reward_limit": "the authors' code: the outcome is clipped to ±10",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "1, as PPO for language models",
             "lam": "0.95, as PPO; the script leaves OpenRLHF's default",
             "whiten": "OpenRLHF, TRL and verl: advantages whitened over all tokens of the batch",
@@ -237,7 +233,6 @@ entry(
             ),
             Golden(
                 rewards=[25],
-                lengths=[1],
                 fields={"value_bt": [[0.0]], "ref_bt": [[-1.0]], "stats.expert": [[-1.0]]},
                 settings={"whiten": False},
                 advantage=[10.0],

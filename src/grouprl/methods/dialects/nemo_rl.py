@@ -68,7 +68,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 1],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.5], [-1.0]]},
                 advantage=[0.0, 0.0],
                 loss=0.0005326533,

@@ -276,7 +276,6 @@ entry(
         golden=[
             Golden(
                 rewards=[2, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"rewards.accuracy": [1.0, 0.0, 0.0, 0.0], "rewards.format": [1.0, 1.0, 0.0, 0.0]},
                 settings={"reward_weights": {"accuracy": 1.0, "format": 0.0}},
                 advantage=[1.49984999, -0.49995, -0.49995, -0.49995],

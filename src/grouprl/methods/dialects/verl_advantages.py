@@ -172,7 +172,6 @@ dialect(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 advantage=[0.70710677, -0.70710677],
                 grad=[[-0.35355338], [0.35355338]],
                 why="±0.5 have the sample variance 0.5",
@@ -214,7 +213,6 @@ entry(
         "S_i = Σ_k w_k (r_ik - mean)/(std + 1e-6)",
         defaults={
             "gdpo_reward_keys": "AlgoConfig.gdpo_reward_keys: None takes every component",
-            "norm_adv_by_std_in_grpo": "AlgoConfig.norm_adv_by_std_in_grpo",
             "gdpo_reward_weights": "AlgoConfig.gdpo_reward_weights: None weighs every key 1",
         },
         differs=["Whitened over tokens, so long completions count more in mean and variance", DUAL, LONE],
@@ -222,7 +220,6 @@ entry(
         golden=[
             Golden(
                 rewards=[2, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"rewards.accuracy": [1.0, 0.0, 0.0, 0.0], "rewards.format": [1.0, 1.0, 0.0, 0.0]},
                 settings={"gdpo_reward_keys": ["accuracy"]},
                 advantage=[1.5, -0.5, -0.5, -0.5],

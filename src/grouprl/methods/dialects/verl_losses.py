@@ -217,7 +217,6 @@ dialect(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 groups=[0, 1],
                 fields={"value_bt": [[0.5], [0.5]]},
                 advantage=[0.70710677, -0.70710677],

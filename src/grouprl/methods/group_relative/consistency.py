@@ -20,7 +20,7 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, KL_NEED, ClipLow, DualClip
+from grouprl.methods.settings import CLIPS, GROUP, KL_ESTIMATOR, KL_NEED, PPO_CLIP, ClipLow, DualClip
 
 TWO = "at least two completions per prompt"
 ANSWERS = "a task that can extract the final answer of a text (keys.answer)"
@@ -63,8 +63,7 @@ entry(
             "gamma": "a digest of the paper: 20",
             "rho": "a digest of the paper: 1.5 nats",
             "blend": "the paper's soft blending; 'dead' is its variant with the global part for dead groups only",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "The mean and spread over prompts are those of the whole rollout, not of a mini-batch.",
@@ -81,7 +80,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"keys.answer": [0, 1, 2, 2]},
                 settings={"gamma": 1.0, "rho": 0.0},
@@ -92,7 +90,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"keys.answer": [0, 1, 2, 2]},
                 settings={"blend": "dead"},
@@ -147,8 +144,7 @@ entry(
             "alpha": "an independent port of the authors' code: 0.0417",
             "curve": "the port's default; linear and exponential are named too",
             "normalized": "the port: α relative to the largest entropy, log G",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "length": "the run's longest allowed completion, as in Dr. GRPO",
         },
         differs=[
@@ -163,7 +159,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"keys.answer": [0, 1], "max_length": 2},
                 advantage=[0.47998464, -0.47998464],
                 loss=0.0,
@@ -172,7 +167,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0],
-                lengths=[1, 1, 1],
                 fields={
                     "keys.answer": [0, 1, 1],
                     "behavior_bt": [[-0.6931471805599453], [-1.3862943611198906], [-1.3862943611198906]],
@@ -221,8 +215,7 @@ entry(
         ),
         defaults={
             "external": "the paper: no external reward; the authors' open-r1 variant adds reward columns",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "the authors' scripts: 0.005 for 3B (0.01 for 7B)",
             "kl_estimator": KL_ESTIMATOR + "; the scripts' low_var_kl",
         },

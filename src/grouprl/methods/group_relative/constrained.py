@@ -72,7 +72,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"rewards.#cost": [3.0, 1.0], "past.multiplier": [0.25, 0.25]},
                 advantage=[0.2, -0.2],
                 loss=0.0,
@@ -81,7 +80,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"rewards.#cost": [3.0, 1.0], "past.multiplier": [3.0, 3.0]},
                 advantage=[-0.625, 0.625],
                 grad=[[0.3125], [-0.3125]],

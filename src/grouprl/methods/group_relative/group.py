@@ -21,7 +21,6 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     ALONE,
-    CLIP,
     CLIPS,
     DUAL,
     EPS,
@@ -29,6 +28,7 @@ from grouprl.methods.settings import (
     GRPO_PAPER,
     KL_ESTIMATOR,
     KL_NEED,
+    PPO_CLIP,
     SCALE,
     ClipLow,
     DualClip,
@@ -112,7 +112,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.5], [-1.0]]},
                 settings={"kl_coef": 0.1, "scale": "none"},
                 advantage=[0.5, -0.5],
@@ -308,8 +307,7 @@ entry(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R) / (std_B R + eps)"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "scale": "sample (n-1), as TRL's scale_rewards='batch'",
         },
         differs=["None known. The spread is that of raw rewards over the batch; ROLL and TRL agree."],
@@ -322,7 +320,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 advantage=[0.999998, -0.999998, 0.0, 0.0],
                 loss=0.0,

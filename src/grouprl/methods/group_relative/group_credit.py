@@ -14,7 +14,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS
+from grouprl.methods.settings import CLIPS, PPO_CLIP
 
 GDPO_PAPER = Paper(
     "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
@@ -57,8 +57,7 @@ entry(
         defaults={
             "weights": "every component of the reward, weight 1; a reward without components is its own only one",
             "batch_scale": "on: the paper normalises the sum over the batch",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["A component without spread in a group adds exactly 0 there."],
         reduces=[],
@@ -69,7 +68,6 @@ entry(
         golden=[
             Golden(
                 rewards=[2, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"rewards.accuracy": [1.0, 0.0, 0.0, 0.0], "rewards.format": [1.0, 1.0, 0.0, 0.0]},
                 settings={"batch_scale": False},
                 advantage=[2.36602090, 0.36602490, -1.36602290, -1.36602290],
@@ -78,7 +76,6 @@ entry(
             ),
             Golden(
                 rewards=[2, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"rewards.accuracy": [1.0, 0.0, 0.0, 0.0], "rewards.format": [1.0, 1.0, 0.0, 0.0]},
                 settings={"weights": {"accuracy": 0.0, "format": 3.0}},
                 advantage=[0.86602512, 0.86602512, -0.86602512, -0.86602512],
@@ -116,8 +113,7 @@ entry(
         formula="L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t) A_i),  A_i = [R_i = max_g R] (max_g R - second_g R)",
         defaults={
             "scale": "none, as published; verl divides by the standard deviation of the group",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "k is the group size: the best reward of the group is the goal.",
@@ -168,8 +164,7 @@ entry(
         defaults={
             "zero_tail": "on, as in verl: past the second longest completion there is no one to compare with",
             "eps": "verl: 1e-8",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["Positions count a completion's own tokens: tool output between them is passed over."],
         reduces=[],

@@ -105,7 +105,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 settings={"alpha": 1.5, "beta": 1.5},
                 advantage=[0.68017476, -0.22672492, -0.22672492, -0.22672492],
                 loss=0.0,
@@ -191,7 +190,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, *[0] * 11],
-                lengths=[1] * 12,
                 groups=list(range(12)),
                 advantage=[0.0, *[-0.30151132] * 11],
                 loss=0.27638538,
@@ -200,7 +198,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[-50.0], [50.0]],
                 settings={"eps": 0.0},
                 loss=499.9995,

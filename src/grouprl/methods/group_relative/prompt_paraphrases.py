@@ -13,7 +13,7 @@ from grouprl.algorithms.method import Method
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, Spread
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP, Spread
 
 TWO = "at least two completions per prompt"
 Forms = Annotated[int, Field(ge=1)]
@@ -41,8 +41,7 @@ entry(
         formula=f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  g: all equivalent forms of the prompt",
         defaults={
             "variants": "the paper: both orders of the two responses to judge",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
@@ -55,7 +54,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 1, 1, 0, 0, 0, 0],
-                lengths=[1] * 8,
                 fields={"keys.variant": [0, 0, 0, 0, 1, 1, 1, 1]},
                 advantage=[0.935412597] * 4 + [-0.935412597] * 4,
                 grad=[[-0.116926575]] * 4 + [[0.116926575]] * 4,
@@ -106,9 +104,7 @@ entry(
             "variants": "R1-ShareVL: M = 2",
             "local_weight": "R1-ShareVL: the two advantages are added",
             "scale": "R1-ShareVL: sample (n-1)",
-            "eps": EPS,
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "The loss around the advantage is GRPO's as published, with the mean of completions' means.",
@@ -127,7 +123,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 1, 1, 0, 1, 1],
-                lengths=[1] * 8,
                 fields={"keys.variant": [0, 0, 1, 1, 1, 1, 0, 0], "keys.own": [1, 1, 1, 1, 0, 0, 0, 0]},
                 advantage=[
                     *(1.207104781, -2.207102781, 0.499999, 0.499999),

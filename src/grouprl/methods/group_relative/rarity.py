@@ -13,11 +13,11 @@ from grouprl.algorithms.reward_transform.papers.unlikeliness import Unlikeliness
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    CLIP,
     CLIPS,
     GROUP,
     KL,
     KL_NEED,
+    PPO_CLIP,
 )
 
 
@@ -54,8 +54,7 @@ entry(
         ),
         defaults={
             "beta": "the paper: 0.25",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "filter_dead": "the paper: groups all right or all wrong are removed, judged on the raw reward",
             "kl_coef": "off, so that no reference is needed; the paper has 0.1",
         },

@@ -71,7 +71,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0.5],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.4], [-0.2], [1.0]],
                 advantage=[0.999998, -0.999998, 0.0],
                 loss=0.657718015,
@@ -80,7 +79,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0.5],
-                lengths=[1, 1, 1],
                 loss=0.666664,
                 grad=[[-6.66665333], [6.66665333], [0.0]],
                 why="all d = 0: slope -2·A/(3·0.1)",
@@ -167,7 +165,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.3], [-0.2]],
                 fields={"ref_bt": [[-1.0], [-1.0]]},
                 settings={"value": "group"},
@@ -178,7 +175,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.5], [-1.0]]},
                 settings={"value": "group"},
                 advantage=[0.38633185, -0.61366815],

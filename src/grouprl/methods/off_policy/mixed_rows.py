@@ -123,7 +123,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.05], [0.1]],
                 fields={"behavior_bt": [[-2.0], [-1.0]], "step": 0},
                 settings={"kl_coef": 0.0, "entropy_coef": 0.0},
@@ -211,7 +210,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0],
-                lengths=[1, 1, 1],
                 groups=[0, 0, 1],
                 log_ratio=[[0.0], [0.0], [0.5]],
                 fields={"source_b": [0, 0, 4]},
@@ -222,7 +220,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 1],
-                lengths=[1, 1],
                 groups=[0, 0],
                 log_ratio=[[0.6931471805599453], [0.0]],
                 fields={"source_b": [4, 4]},

@@ -91,7 +91,6 @@ entry(
             ),
             Golden(
                 rewards=[3, 1, 2, 2],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 settings={"margin": 0.25, "size": 0.0},
                 fields={

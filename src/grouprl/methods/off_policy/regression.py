@@ -71,7 +71,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0.5],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.4], [-0.2], [1.0]],
                 advantage=[0.5, -0.5, 0.0],
                 loss=0.1118,
@@ -138,7 +137,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0.5],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.4], [-0.2], [1.0]],
                 settings={"eta": 2.0},
                 loss=1.52,

@@ -102,7 +102,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.1], [-0.3]],
                 fields={"behavior_bt": [[-1.5], [-1.0]]},
                 advantage=[0.70710578, -0.70710578],
@@ -112,7 +111,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.1], [-0.3]],
                 settings={"cap": 1.5},
                 fields={"behavior_bt": [[-1.5], [-1.0]]},
@@ -121,7 +119,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.1], [-0.1]],
                 settings={"cap": 1.5, "beyond": "truncate"},
                 fields={"behavior_bt": [[-1.5], [-1.0]]},
@@ -130,7 +127,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.3], [-0.1]],
                 settings={"proximal": "interpolated"},
                 fields={"behavior_bt": [[-1.0], [-1.0]], "version_bt": [[1], [3]], "step": 3},
@@ -268,7 +264,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 settings={"pull": 0.1},
                 log_ratio=[[0.5], [0.0]],
                 fields={"behavior_bt": [[-1.0], [-1.0]]},

@@ -115,7 +115,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.1], [-0.1]],
                 settings={"region": "two_side", "k2_coef": 0.5},
                 grad=[[-0.2], [0.2]],
@@ -175,14 +174,12 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0.75],
-                lengths=[1, 1, 1, 1],
                 advantage=[0.5625, -0.4375, -0.4375, 0.3125],
                 grad=[[-0.140625], [0.109375], [0.109375], [-0.078125]],
                 why="two at or above the mean 0.4375, two below: nothing is dropped",
             ),
             Golden(
                 rewards=[1, 0, 0],
-                lengths=[1, 1, 1],
                 fields={"old_bt": [[-1.0], [-1.0002], [-1.0005]]},
                 log_ratio=[[0.0], [-0.0002], [-0.0005]],
                 advantage=[0.5, -0.5, 0.0],
@@ -229,7 +226,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 advantage=[0.5, -0.5],
                 grad=[[-0.41218032], [0.15163266]],
                 why="0.5·e^0.5/2 = 0.5·1.6487213/2 and 0.5·e^-0.5/2 = 0.5·0.6065307/2",
@@ -320,7 +316,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.3], [0.0]],
                 advantage=[0.5, -0.5],
                 loss=-0.075,
@@ -329,7 +324,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 settings={"baseline": "log_mean_exp"},
                 advantage=[0.37988549, -0.62011451],
                 grad=[[-0.18994275], [0.31005725]],

@@ -17,7 +17,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, EPS, GROUP, Spread
+from grouprl.methods.settings import CLIPS, GROUP, Spread
 
 Floor = Annotated[float, Field(ge=0)] | None
 
@@ -202,8 +202,6 @@ entry(
         defaults={
             "cap": "5.0, TRL's configuration for the paper; the paper finds a wide range robust",
             "scale": "sample (n-1); the paper does not say which",
-            "eps": EPS,
-            "alone": ALONE,
             "filter_dead": "the paper: zero-variance filtering, without resampling",
         },
         differs=[
@@ -240,7 +238,6 @@ entry(
             ),
             Golden(
                 rewards=[1, -1],
-                lengths=[1, 1],
                 log_ratio=[[2.0], [-0.5]],
                 settings={"cap": 3.0},
                 advantage=[0.70710628, -0.70710628],
@@ -249,7 +246,6 @@ entry(
             ),
             Golden(
                 rewards=[0.6, 0.2, 0.0, 0.0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"correct_b": [False, False, False, False]},
                 advantage=[0.70710428, -0.70710428, 0.0, 0.0],
@@ -296,7 +292,6 @@ entry(
             "clip_low": "the paper's experiments",
             "clip_high": "the paper's experiments",
             "cap": "the paper's experiments: token-level truncation at 5",
-            "alone": ALONE,
         },
         differs=[
             "Routing replay (for mixture-of-experts models) belongs to the model, not to the method.",

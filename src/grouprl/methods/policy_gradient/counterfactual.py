@@ -60,7 +60,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 settings={"baseline": "group", "target": 0.25},
                 fields={"refs.iterates": [[-1.0], [-1.0]]},
                 advantage=[0.25, 0.75],

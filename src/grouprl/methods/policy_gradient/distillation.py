@@ -14,7 +14,7 @@ from grouprl.algorithms.token_weight.importance import TruncatedImportance
 from grouprl.core.numbers import Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS
+from grouprl.methods.settings import CLIPS
 
 SingleStep = Literal["vocabulary", "sampled", "both"]
 """How a token's own step counts: summed over the vocabulary, as that of the token sampled, or as both."""
@@ -57,8 +57,6 @@ entry(
             "w_t = π_old(y_t)/μ(y_t), μ what sampled"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "1, the paper's; TRL's MiniLLMTrainer took 0, so that what follows a token does not count",
             "normalized": "the paper's length normalisation, without which short completions are preferred",
             "single_step": "the paper's: a token's own step is summed over the vocabulary and left out of A_t",

@@ -54,7 +54,6 @@ entry(
         golden=[
             Golden(
                 rewards=[0],
-                lengths=[1],
                 fields={"stats.cross@1": [[-1.5]]},
                 advantage=[1.0],
                 loss=0.25466738,
@@ -63,7 +62,6 @@ entry(
             ),
             Golden(
                 rewards=[0],
-                lengths=[1],
                 fields={"stats.logp@2": [[-0.6931471805599453]]},
                 settings={"beta": 0.0, "kappa": 2.0},
                 loss=0.5,

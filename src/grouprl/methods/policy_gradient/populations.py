@@ -58,7 +58,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1.0, 3.0, 2.5, 3.0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.variant": [0, 0, 1, 1]},
                 advantage=[0.0, 0.0, 1.5, 0.0],
                 loss=0.375,
@@ -103,7 +102,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1.0, 3.0, 2.5, 3.0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.variant": [0, 0, 1, 1]},
                 advantage=[0.0, 0.0, -0.25, 0.0],
                 loss=-0.0625,

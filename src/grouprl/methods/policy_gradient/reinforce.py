@@ -18,7 +18,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, DUAL, KL_NEED, kl_in_reward
+from grouprl.methods.settings import CLIPS, KL_NEED, PPO_CLIP, kl_in_reward
 
 Baseline = Literal["none", "batch", "group"]
 Variance = Literal["sample", "population"]
@@ -144,9 +144,6 @@ entry(
             "G_t = Σ_{k≥t} γ^(k-t) r_k,  r_t = R·[t last] - β·k1_t"
         ),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
-            "dual_clip": DUAL,
             "gamma": "1, as for language models everywhere",
             "reward_clip": "off; OpenRLHF offers [-10, 10]; one number c is [-c, c], two are low and high",
             "count": "token, as in both codes: long completions weigh more in mean and variance",
@@ -228,8 +225,7 @@ entry(
         summary="The group's mean as baseline, then one whitening over all tokens of the batch.",
         formula=("L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL,  A = whiten_B(R_i - mean_g R)"),
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "count": "token, as in both codes: long completions weigh more in mean and variance",
             "variance": VARIANCE,
             "eps": WHITEN_EPS,
@@ -251,7 +247,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 advantage=[1.41421351, -1.41421351, 0.0, 0.0],
                 loss=0.0,

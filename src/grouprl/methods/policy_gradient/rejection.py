@@ -143,7 +143,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, -1],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.3], [0.1], [0.4]],
                 advantage=[1.0, 1.0, 0.0],
                 loss=-0.76839031,
@@ -198,7 +197,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, -1, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 log_ratio=[[0.1], [1.5], [0.0], [0.0]],
                 advantage=[1.0, -1.0, 0.0, 0.0],

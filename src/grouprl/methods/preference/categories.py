@@ -68,7 +68,6 @@ entry(
         golden=[
             Golden(
                 rewards=[2, 2, 1, 0],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.4], [0.9], [0.1], [-0.2]],
                 fields={"refs.iterates": [[-1.0]] * 4, "keys.answer": [0, 1, 2, 1]},
                 advantage=[2.0, 0.0, 1.0, 0.0],

@@ -269,7 +269,6 @@ entry(
             ),
             Golden(
                 rewards=[0, 2, 1],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.5], [0.0], [-0.5]],
                 fields={"ref_bt": [[-1.0]] * 3},
                 settings={"beta_pi": 2.0, "beta_r": 0.5},
@@ -281,7 +280,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0.5, 0.5, 3],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 0, 1],
                 log_ratio=[[0.7], [0.2], [0.2], [0.9]],
                 fields={"ref_bt": [[-1.0]] * 4},
@@ -341,7 +339,6 @@ entry(
             ),
             Golden(
                 rewards=[0, 2, 1],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.5], [0.0], [-0.5]],
                 fields={"ref_bt": [[-1.0]] * 3},
                 settings={"beta": 2.0, "alpha": 0.5},

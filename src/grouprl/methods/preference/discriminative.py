@@ -80,7 +80,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.2], [0.1], [-0.3], [1.0]],
                 fields={"correct_b": [True, False, False, False]},
                 advantage=[1.0, -1 / 3, -1 / 3, -1 / 3],
@@ -91,7 +90,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.2], [0.1], [-0.3], [1.0]],
                 fields={"correct_b": [True, False, False, False]},
                 settings={"floor": 0.1},
@@ -148,7 +146,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 log_ratio=[[0.2], [-0.1], [0.0], [0.3]],
                 fields={"correct_b": [True, False, False, False]},
                 advantage=[2.0, -2 / 3, -2 / 3, -2 / 3],
@@ -158,7 +155,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"correct_b": [True, False, False, False]},
                 loss=0.693147181,
                 grad=[[-1 / 3], [1 / 9], [1 / 9], [1 / 9]],

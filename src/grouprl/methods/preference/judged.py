@@ -107,7 +107,6 @@ entry(
         golden=[
             Golden(
                 rewards=[3, 1, 0],
-                lengths=[1, 1, 1],
                 fields={"ref_bt": [[-1.0], [-1.0], [-1.0]], "rewards.safe": [0.0, 1.0, 1.0]},
                 settings={"constraints": ("safe",), "nll_coef": 0.0},
                 advantage=[0.0, 1.0, 0.0],

@@ -73,7 +73,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.1], [-0.1], [0.5]],
                 advantage=[1.0, 0.0, 1.0],
                 grad=[[-1 / 6], [0.415304116], [0.0]],

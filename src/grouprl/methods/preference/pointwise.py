@@ -111,7 +111,6 @@ entry(
             ),
             Golden(
                 rewards=[0, 2, 1],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.5], [0.0], [-0.5]],
                 fields={"ref_bt": [[-1.0]] * 3},
                 settings={"beta": 2.0, "alpha": 0.5},
@@ -122,7 +121,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0.5, 0.5, 3],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 0, 1],
                 fields={"ref_bt": [[-1.0]] * 4},
                 loss=1.38629436,

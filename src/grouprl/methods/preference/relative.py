@@ -84,7 +84,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 log_ratio=[[0.4], [-0.2], [0.1], [0.3]],
                 fields={"ref_bt": [[-1.0]] * 4},

@@ -76,7 +76,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"row_outputs.score": [1.0, -0.5], "rewards.margin": [0.5, 0.5]},
                 settings={"margin": True, "center": 0.01},
                 loss=0.315761688,

@@ -77,7 +77,6 @@ entry(
         golden=[
             Golden(
                 rewards=[3, 2.9, 0],
-                lengths=[1, 1, 1],
                 log_ratio=[[0.3], [-0.2], [0.1]],
                 fields={"ref_bt": [[-1.0], [-1.0], [-1.0]]},
                 advantage=[3.0, 2.9, 0.0],

@@ -54,7 +54,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.0], [-1.0]]},
                 settings={"divergence": "reverse_kl"},
                 advantage=[0.5, -0.5],
@@ -64,7 +63,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.0], [-1.0]]},
                 advantage=[0.23530746, -0.23530746],
                 grad=[[-0.11765373], [0.11765373]],
@@ -72,7 +70,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.0], [-1.0]]},
                 settings={"divergence": "forward_kl"},
                 advantage=[0.46211716, -0.46211716],
@@ -113,7 +110,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.9], [-1.2]],
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.56396,
@@ -177,7 +173,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.9], [-1.2]],
                 fields={"step": 5, "steps": 11},
                 advantage=[0.70710578, -0.70710578],

@@ -250,7 +250,6 @@ entry(
         ],
         summary="SPPO on preference scores, which tell a sure win from a narrow one and may go in circles.",
         formula="L = mean over completions of (s - A/β)²,  s = Σ_t log π/π_t,  A = mean_j log P(y ≻ y_j)/P(y_j ≻ y)",
-        defaults={"by": BY},
         differs=[
             ROUNDS,
             "The score is the log-odds of the preference; the authors' table may hold twice that.",

@@ -13,15 +13,14 @@ from grouprl.algorithms.method import Method
 from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
 }
 SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of prompts differs")
 ONE_OF_FOUR = Golden(
@@ -33,7 +32,6 @@ ONE_OF_FOUR = Golden(
 )
 UNEQUAL = Golden(
     rewards=[1, 0, 1, 0, 0],
-    lengths=[1] * 5,
     groups=[0, 0, 1, 1, 1],
     advantage=[0.707105781, -0.707105781, 1.154698538, -0.577349269, -0.577349269],
     grad=[[-0.141421156], [0.141421156], [-0.230939708], [0.115469854], [0.115469854]],
@@ -286,8 +284,7 @@ entry(
             "block": "the authors' code: the input embeddings (embed_tokens; lm_head is its other choice)",
             "skip_above": "off: 1, no prompt is too easy",
             "skip_below": "off: 0",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed",
         },
         differs=[

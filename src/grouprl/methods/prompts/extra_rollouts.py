@@ -16,13 +16,12 @@ from grouprl.algorithms.token_weight.token_weight import WithoutPolicyLoss
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
 }
 
 
@@ -95,7 +94,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1],
-                lengths=[1, 1, 1],
                 fields={"source_b": [0, 0, 6]},
                 advantage=[0.70710578, -0.70710578, 1.0],
                 loss=-0.33333333,

@@ -22,15 +22,14 @@ from grouprl.algorithms.refill.papers.refills import RefillDifficultyBand as Ref
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, ClipLow
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP, ClipLow
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
 }
 
 
@@ -138,7 +137,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 0, 0, 1, 1, 1, 1, 1, 0],
-                lengths=[1] * 10,
                 groups=[0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
                 advantage=[0.866023904, 0.866023904, -0.866023904, -0.866023904, 0, 0, 0, 0, 0, 0],
                 grad=[*[[-0.216505976]] * 2, *[[0.216505976]] * 2, *[[0.0]] * 6],
@@ -184,7 +182,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1, 0],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 advantage=[0.707105781, -0.707105781] * 2,
                 grad=[[-0.176776445], [0.176776445], [-0.176776445], [0.176776445]],
@@ -270,7 +267,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"behavior_bt": [[-1.1], [-1.5]], "source_b": [3, 3]},
                 advantage=[0.707105781, -0.707105781],
                 loss=0.192173798,
@@ -338,7 +334,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 1],
-                lengths=[1, 1, 1],
                 fields={
                     "behavior_bt": [[-1.0], [-1.0], [-1.1]],
                     "source_b": [0, 0, 3],

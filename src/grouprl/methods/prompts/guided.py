@@ -17,15 +17,14 @@ from grouprl.algorithms.reward_transform.papers.demonstration import AsymmetricR
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, KL, KL_ESTIMATOR, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {
-    "clip_low": CLIP,
-    "clip_high": CLIP,
+    **PPO_CLIP,
 }
 
 
@@ -76,12 +75,8 @@ entry(
             "bottom": "the paper: a2 = 1",
             "anchor": "the paper: λ_off = 1.2",
             "downscale": "our choice; the paper's factor was not seen",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
-            "eps": EPS,
-            "alone": ALONE,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed; the paper keeps a KL of a size that we do not know",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The KL to the reference is off by default.",
@@ -101,7 +96,6 @@ entry(
         golden=[
             Golden(
                 rewards=[0.2, 0.5, 0.7, 1.0],
-                lengths=[1, 1, 1, 1],
                 fields={"source_b": [0, 0, 0, 2]},
                 advantage=[-1.373082088, -0.085487583, 0.581642359, 0.876927312],
                 grad=[[0.343270522], [0.021371896], [-0.14541059], [-0.219231828]],
@@ -109,7 +103,6 @@ entry(
             ),
             Golden(
                 rewards=[0.2, 0.5, 0.7, 1.0],
-                lengths=[1, 1, 1, 1],
                 fields={"source_b": [0, 0, 0, 2]},
                 settings={"variant": "anchor"},
                 advantage=[-1.059621675, 0.132452709, 0.927168966, 1.112602759],
@@ -117,7 +110,6 @@ entry(
             ),
             Golden(
                 rewards=[0.2, 0.5, 0.7, 1.0],
-                lengths=[1, 1, 1, 1],
                 fields={"source_b": [0, 0, 0, 2]},
                 settings={"variant": "downscale", "downscale": 0.8},
                 advantage=[-1.322870656, -0.188981522, 0.566944567, 0.944907611],
@@ -169,7 +161,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0, 0, 0, 0, 0],
-                lengths=[1] * 8,
                 fields={"source_b": [1, 0, 0, 0, 0, 0, 0, 0]},
                 advantage=[2.474866734] + [-0.353552391] * 7,
                 grad=[[-0.309358342]] + [[0.044194049]] * 7,
@@ -220,7 +211,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1.5, 0.5, 0.5, 0.5],
-                lengths=[1, 1, 1, 1],
                 fields={"source_b": [1, 1, 1, 1]},
                 advantage=[1.499997, -0.499999, -0.499999, -0.499999],
                 grad=[[-0.37499925], [0.12499975], [0.12499975], [0.12499975]],
@@ -294,7 +284,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 0],
-                lengths=[1, 1, 1],
                 fields={"old_bt": [[-1.0], [-0.2], [-0.6]]},
                 log_ratio=[[0.0], [0.8], [0.4]],
                 advantage=[0.866023904, 0.577349269, -1.154698538],
@@ -302,7 +291,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 1, 0],
-                lengths=[1, 1, 1],
                 settings={"novelty_cap": 1.0},
                 advantage=[0.577349269, 0.577349269, -1.154698538],
                 grad=[[-0.192449756], [-0.192449756], [0.384899513]],

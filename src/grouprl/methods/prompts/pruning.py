@@ -12,7 +12,7 @@ from grouprl.algorithms.prune.papers.by_advantage import ByAdvantage
 from grouprl.core.numbers import NonNegative, ShareBelowOne
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TIES = "Completions that tie are told apart by a fixed shuffle made from their log-probs, so that row order has no say."
 
@@ -55,8 +55,7 @@ entry(
             "rate": "P = 0.5, the mildest of the paper's rates (to 0.9375)",
             "scope": "the paper prunes every prompt; both released codes prune the whole batch",
             "which": "the paper: the smallest |A| go; the others are its ablations",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "eps": "lzhxmu/CPPO: 1e-4, as in TRL",
             "kl_coef": "off, so that no reference is needed; the code has 0.04",
         },
@@ -118,8 +117,7 @@ entry(
         ),
         defaults={
             "rate": "0.75: 16 of 64 completions stay, the paper's example",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed",
         },
         differs=[

@@ -20,7 +20,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 
@@ -181,8 +181,7 @@ entry(
             "header": "none; the release puts the words that introduce a final answer after the thought",
             "prior": "the paper's uniform prior over budgets; linear and base are its others",
             "baseline": "the paper: both; the release also has v1only, v2only and none",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "A completion's score is the task's reward; the release also asks for exactly one end of the thought.",
@@ -267,8 +266,7 @@ entry(
             "target": "the paper: C = 0.8",
             "shrink": "the paper: τ = 0.5",
             "floor": "our choice: a tenth of the run's limit; the paper's rule has no floor",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "A completion that reaches its budget is cut off there and earns nothing.",

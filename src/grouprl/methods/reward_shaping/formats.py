@@ -11,7 +11,7 @@ from grouprl.algorithms.reward_transform.papers.formats import FormatDiversity, 
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
@@ -40,8 +40,7 @@ entry(
         ),
         defaults={
             "bonus": "the paper: c = 0.5, so that the factor falls from G/F to 1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "eps": "TEAM-ARM/ARM: 1e-6",
             "kl_coef": "off, so that no reference is needed; the paper has 0.001",
         },
@@ -57,7 +56,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 0, 1],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.form": [0, 0, 1, 2], "step": 0, "steps": 10},
                 advantage=[0.0, 0.0, -1.224744121, 1.224744121],
                 grad=[[0.0], [0.0], [0.30618603], [-0.30618603]],
@@ -65,7 +63,6 @@ entry(
             ),
             Golden(
                 rewards=[1] * 8,
-                lengths=[1] * 8,
                 fields={"keys.form": [3, 3, 3, 3, 3, 3, 0, 0], "step": 0, "steps": 10},
                 advantage=[-0.540061287] * 6 + [1.620183862] * 2,
                 why=(
@@ -125,8 +122,7 @@ entry(
             "with_block": "the paper: 1.2",
             "block_bonus": "the paper's GSM8K stage: 0.5",
             "wrong": "the paper: -1",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "The bonus steps are the last of each period.",
@@ -146,7 +142,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.form": [1, 0, 1, 0], "step": 8},
                 advantage=[0.94635972, 0.781775421, -0.864067571, -0.864067571],
                 grad=[[-0.23658993], [-0.195443855], [0.216016893], [0.216016893]],
@@ -154,14 +149,12 @@ entry(
             ),
             Golden(
                 rewards=[1, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.form": [1, 0, 1, 0], "step": 7},
                 advantage=[0.866024654, 0.866024654, -0.866024654, -0.866024654],
                 why="the eighth does not: 1, 1, -1, -1 with std 1.154701",
             ),
             Golden(
                 rewards=[1, 1, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.form": [1, 0, 1, 0]},
                 settings={"stage": "block"},
                 advantage=[1.050209181, 0.630125508, -0.630125508, -1.050209181],

@@ -21,7 +21,7 @@ from grouprl.algorithms.reward_transform.papers.length_reward import (
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 
@@ -79,8 +79,7 @@ entry(
             "weight_high": "aeroplanepaper/GRPO-LEAD: b = 1.5",
             "weight_middle": "aeroplanepaper/GRPO-LEAD: x0 = 0.75",
             "weight_slope": "aeroplanepaper/GRPO-LEAD: k = 10",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "filter_dead": "the release rejects groups that are all right or all wrong",
         },
         differs=[
@@ -222,8 +221,7 @@ entry(
         formula=("L = GRPO's with R ← R + c·[right]·min_right |y| / |y_i|,  A_i = (R_i - mean_g R)/(std_g R + eps)"),
         defaults={
             "length_coef": "0.5, our choice: a correct completion always beats a wrong one",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["Reinforcement learning only: the paper's steering of hidden states acts at inference."],
         reduces=[Reduction("grpo", settings={"length_coef": 0.0}, why="no bonus")],
@@ -273,8 +271,7 @@ entry(
         ),
         defaults={
             "length_reward": "the cosine, which the paper trains with; its code also holds Kimi's",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "Length in tokens over the run's longest completion; the code counts characters over 1000, and its cosine "

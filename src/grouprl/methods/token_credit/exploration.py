@@ -15,7 +15,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, DualClip
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, PPO_CLIP, DualClip
 
 TWO = "at least two completions per prompt"
 INFLUENCE = "the tokens' influence on correct completions (stats.influence, from last hidden states)"
@@ -129,8 +129,7 @@ entry(
         defaults={
             "p": "about 0.1 in size, above 0 for greedy accuracy, below 0 for pass@k; the best depends on the model",
             "beta": "the predecessor NTHR: 1; None takes no threshold",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "Groups that are all right or all wrong are left as they are; their advantage is 0 anyway.",
@@ -184,8 +183,7 @@ entry(
         ),
         defaults={
             "beta": "a note on the authors' code: 1; None spares every token of the wrong completions",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["The influence is taken once per rollout, over the token ids that occur in the group."],
         needs=[TWO, INFLUENCE, "raw correctness"],
@@ -276,7 +274,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={
                     "step": 1,
                     "last_entropy": 0.1,
@@ -290,7 +287,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={
                     "step": 5,
                     "last_entropy": 0.3,

@@ -17,7 +17,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, EPS
+from grouprl.methods.settings import CLIPS, PPO_CLIP
 
 TWO = "at least two completions per prompt"
 
@@ -150,9 +150,7 @@ entry(
             "leaves": "4, our choice: the paper's numbers of plans and completions were not seen",
             "plan_weight": "1, our choice: the paper's weight was not seen",
             "credit": "the paper: one reward for the whole completion (shared)",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
-            "eps": EPS,
+            **PPO_CLIP,
         },
         differs=[
             "A format reward belongs to the task.",
@@ -169,7 +167,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
-                lengths=[1, 1, 1, 1],
                 fields={"keys.plan": [0, 0, 1, 1]},
                 advantage=[1.414211562, 0.0, -0.707105781, -0.707105781],
                 grad=[[-0.353552891], [0.0], [0.176776445], [0.176776445]],

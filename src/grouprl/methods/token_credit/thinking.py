@@ -9,7 +9,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, PPO_CLIP
 
 
 def degrpo(base: Method, alone: Alone, control_coef: NonNegative = 1e-3) -> Method:
@@ -39,8 +39,7 @@ entry(
         ),
         defaults={
             "control_coef": "the paper: α = 0.001; larger switches modes faster",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "off, so that no reference is needed; the paper has 0.001",
         },
         differs=[

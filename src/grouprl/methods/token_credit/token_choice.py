@@ -14,7 +14,7 @@ from grouprl.algorithms.token_weight.token_selection import TopTokens
 from grouprl.core.numbers import PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP
 
 FORKING_PAPER = Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
@@ -124,8 +124,7 @@ entry(
             "sequences": "our choice: with `tokens` a fifth of all tokens, the share the paper reports using",
             "tokens": "our choice: with `sequences` a fifth of all tokens, the share the paper reports using",
             "over": "the batch: the paper does not say batch or completion",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=[
             "Both shares are constant; the paper raises them linearly from small to large during training, with "
@@ -197,8 +196,7 @@ entry(
             "head": "our choice, of the size recalled from the paper (50 to 100)",
             "keep": "recalled from the paper: about 0.5",
             "limit": "our choice, of the size recalled from the paper (50 to 100)",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["Chance is a hash of the old log-probs: the same rollout always gives the same sample."],
         reduces=[

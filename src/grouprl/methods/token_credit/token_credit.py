@@ -17,7 +17,7 @@ from grouprl.algorithms.token_weight.papers.once_per_node import OncePerNode
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, DualClip
+from grouprl.methods.settings import CLIPS, GROUP, KL, KL_NEED, PPO_CLIP, DualClip
 from grouprl.methods.token_credit.token_choice import MEMORY_PAPER
 
 TOKENS = "token ids"
@@ -183,8 +183,7 @@ entry(
             "top": "the authors' code: 1",
             "alpha": "the authors' code: 1",
             "beta": "the authors' code: 1 (a setting of 2 in the script never reaches it)",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "dual_clip": "the authors' code: c = 3, verl's default; 10 in its DAPO recipe",
             "kl_coef": "off, so that no reference is needed; the authors' GRPO scripts have 0.001, their DAPO ones "
             "none",
@@ -253,7 +252,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.0], [1.3862943611]],
                 fields={"token_bt": [[5], [5]], "correct_b": [True, False], "truncated_b": [True, True]},
                 settings={"scale": "none"},
@@ -324,7 +322,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 0],
-                lengths=[1, 1, 1],
                 fields={"token_bt": [[4], [4], [5]]},
                 advantage=[0.5, 0.5, -0.5],
                 grad=[[-0.0459849301], [-0.0459849301], [0.0919698603]],

@@ -13,7 +13,7 @@ from grouprl.algorithms.token_weight.probability_weight import ProbabilityWeight
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_NEED
+from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, PPO_CLIP
 
 AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", 2025)
 
@@ -122,8 +122,7 @@ entry(
             "alpha": "our choice: 1; the paper's scale of the entropy was not seen",
             "temperature": "recalled from the paper: P of about 1 to 2",
             "level": "per step, the paper's first form",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "kl_coef": "GRPO's 0.04: the paper keeps GRPO's KL, its number was not seen",
         },
         differs=["Entropies are those of the sampling policy: the same as the current one's before the first update."],

@@ -19,7 +19,7 @@ from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, Spread
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow, Spread
 
 Ratio = Annotated[float, Field(gt=1)]
 
@@ -69,7 +69,6 @@ entry(
             "dual_clip": "the authors' code: clip_ratio_c = 10",
             "smooth": "the paper: Smooth Advantage Standardisation; off, A = A_new",
             "sequences": "the paper: Only Token Mean sums over completions; 'mean' divides by their number",
-            "scale": SCALE,
             "alone": ALONE + "; only without smooth",
         },
         differs=[
@@ -118,7 +117,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"past.visits": [3.0, 3.0], "past.mean": [0.0, 0.0], "past.std": [0.0, 0.0]},
                 advantage=[1.05797292, -0.40290941],
                 why=(
@@ -225,7 +223,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.5], [0.0]],
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.07071058,
@@ -234,7 +231,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.5], [0.0]],
                 settings={"target": 0.62},
                 loss=-0.22935728,

@@ -122,7 +122,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 log_ratio=[[0.5], [-0.2]],
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.26595626,

@@ -12,7 +12,7 @@ from grouprl.algorithms.update.papers.curvature import CurvatureMask
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, in_the_update
+from grouprl.methods.settings import CLIPS, PPO_CLIP, in_the_update
 
 
 def capo(
@@ -57,8 +57,7 @@ entry(
             "symmetric": "the authors' recipes: both signs of m_H are bounded",
             "model": "the authors' recipes: Adam",
             "top": "our choice: 64 likeliest tokens",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
             "eps": "the authors' code, as TRL: 1e-4",
         },
         differs=[

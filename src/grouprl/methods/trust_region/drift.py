@@ -105,7 +105,6 @@ entry(
             ),
             Golden(
                 rewards=[0, 1],
-                lengths=[1, 1],
                 log_ratio=[[4.60517019], [0.0]],
                 settings={"drift_coef": 0.1, "weighting": "none"},
                 grad=[[0.35], [-0.25]],
@@ -113,7 +112,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0, 1, 1],
-                lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 settings={"weighting": "clip_filter"},
                 advantage=[1.0, -1.0, 0.0, 0.0],
@@ -121,7 +119,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 advantage=[0.70710578, -0.70710578],
                 grad=[[-0.35355289], [0.35355289]],
                 why="0.5/0.7071078; every ratio is 1",

@@ -10,7 +10,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.papers.dropout import DropoutClip
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER
+from grouprl.methods.settings import CLIPS, PPO_PAPER
 
 
 def d_ppo(
@@ -46,8 +46,6 @@ entry(
         defaults={
             "drop": "a summary of the paper: about the lowest 20%",
             "score": "the reading of the paper's Δ as x·Σx; 'magnitude' takes |x| within each sign",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "1, as for language models everywhere (the paper plays Atari)",
             "lam": "PPO, table 3: 0.95",
             "whiten": "as in ppo: advantages whitened over all tokens of the batch",
@@ -69,7 +67,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 2, 3, 4, 5],
-                lengths=[1] * 5,
                 fields={"value_bt": [[0.0]] * 5},
                 settings={"whiten": False},
                 advantage=[1.0, 2.0, 3.0, 4.0, 5.0],
@@ -79,7 +76,6 @@ entry(
             ),
             Golden(
                 rewards=[1, 2, 3, 4, -20],
-                lengths=[1] * 5,
                 fields={"value_bt": [[0.0]] * 5},
                 settings={"whiten": False, "drop": 0.25},
                 loss=3.5,

@@ -8,7 +8,7 @@ from grouprl.algorithms.regularize.papers.schedule import Curve, ScheduledKL
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR
+from grouprl.methods.settings import CLIPS, GROUP, PPO_CLIP
 
 
 def grpo_d(
@@ -47,9 +47,7 @@ entry(
             "kl_min": "ours: 0.001; the paper's bounds were not seen",
             "kl_max": "GRPO's own 0.04; the paper's bounds were not seen",
             "curve": "ours: linear; the paper's schedule was not seen",
-            "kl_estimator": KL_ESTIMATOR,
-            "clip_low": CLIP,
-            "clip_high": CLIP,
+            **PPO_CLIP,
         },
         differs=["The paper's curve is unknown: constant, linear, cosine and exponential are offered."],
         reduces=[
@@ -68,7 +66,6 @@ entry(
         golden=[
             Golden(
                 rewards=[1, 0],
-                lengths=[1, 1],
                 fields={"ref_bt": [[-1.5], [-1.0]], "step": 5, "steps": 11},
                 settings={"kl_min": 0.0, "kl_max": 0.1, "scale": "none"},
                 advantage=[0.5, -0.5],

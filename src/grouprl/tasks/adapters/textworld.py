@@ -50,8 +50,11 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
 
     needs_clock: ClassVar[bool] = True
     """True: the interpreter of the games is not part of this package."""
-    listed: ClassVar[bool] = True
-    """True if the games know their admissible commands."""
+
+    @property
+    def listed(self) -> bool:
+        """True if the games know their admissible commands."""
+        return True
 
     def file(self, split: Split, index: int) -> Path:
         """Return the file of a game."""
