@@ -111,12 +111,12 @@ def test_a_metric_of_ones_own_is_defined_once(monkeypatch):
     shared = dict(GLOSSARY)
     monkeypatch.setattr("grouprl.core.metric.GLOSSARY", shared)
     monkeypatch.setattr("grouprl.monitor.glossary.entry.GLOSSARY", shared)
-    define("my_gate_here", "share", "update", "share of tokens my gate lets through", "close to 1")
+    define("update", {"my_gate_here": ("share", "share of tokens my gate lets through", "close to 1")})
     check_names({"my_gate_here": 1.0})
     with pytest.raises(InputError, match="twice"):
-        define("my_gate_here", "share", "update", "x", "y")
+        define("update", {"my_gate_here": ("share", "x", "y")})
     with pytest.raises(InputError, match="groups are"):
-        define("other", "share", "nowhere", "x", "y")
+        define("nowhere", {"other": ("share", "x", "y")})
 
 
 def test_entries_are_sentences_in_one_style():

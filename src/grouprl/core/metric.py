@@ -44,9 +44,13 @@ class Metric:
 GLOSSARY: dict[str, Metric] = {}
 
 
-def define(name: str, unit: str, group: str, words: str, good: str, level: Level = "token") -> Metric:
-    """Add an entry. Raises InputError if the name is taken or the group is unknown."""
-    return _add(Metric(name, unit, words, good, group, level=level))
+def define(group: str, rows: Mapping[str, tuple[str, str, str]], level: Level = "token") -> None:
+    """Add entries of a group: unit, words and good of each name.
+
+    Raises InputError if a name is taken or the group is unknown.
+    """
+    for name, (unit, words, good) in rows.items():
+        _add(Metric(name, unit, words, good, group, level=level))
 
 
 def declare(owner: str, metrics: Mapping[str, Metric]) -> None:
@@ -67,7 +71,7 @@ def declare(owner: str, metrics: Mapping[str, Metric]) -> None:
             _add(made)
 
 
-def _add(metric: Metric) -> Metric:
+def _add(metric: Metric) -> None:
     if metric.name in GLOSSARY:
         owners = [f" by {each.owner}" for each in (GLOSSARY[metric.name], metric) if each.owner]
         what = f"metric '{metric.name}' is defined twice{','.join(owners)}"
@@ -76,4 +80,3 @@ def _add(metric: Metric) -> Metric:
         what = f"metric '{metric.name}' is in group '{metric.group}'"
         raise InputError(what, f"groups are {', '.join(GROUPS)}", "Choose one")
     GLOSSARY[metric.name] = metric
-    return metric
