@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from grouprl import InputError, Method, Metric, Part, TokenLoss, part
 from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.aggregate.aggregate import TokenSum
 from grouprl.algorithms.objective.objective import PolicyGradient
-from grouprl.algorithms.part import PARTS
+from grouprl.algorithms.part import PARTS, RunFacts
 from grouprl.algorithms.stage_checks import BrokenContract, each_of, rows_of
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, parse_config
@@ -328,6 +329,7 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
     [
         ({"says": 3}, "says = 3. it must be a text"),
         ({"reads": "old_bt"}, r"reads = 'old_bt'.*Write reads = \(\"old_bt\",\)"),
+        ({"idle_at": "coef"}, r"idle_at = 'coef'. it must be a setting, .*Write idle_at = \(\"coef\", 0, "),
         ({"couples": "rows"}, "couples = 'rows'. it must be one of sequence, group, batch"),
         ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
         ({"entropy": True}, r"entropy = True. a part names .*Write asks = \(\"entropy\",\)"),
@@ -338,6 +340,19 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
 def test_members_that_no_part_can_have_are_refused_as_it_is_registered(members: Any, said: str) -> None:
     with pytest.raises(InputError, match=rf"(?s)TriedObjective, to be a part of kind objective.*{said}"):
         own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, **members)
+
+
+def test_a_part_says_itself_at_which_value_it_has_no_effect() -> None:
+    def made(setting: str) -> Any:
+        at = (setting, 0, "{name} has no effect: {power:g} does nothing")
+        members: dict[str, Any] = {"power": 1.0, "__annotations__": {"power": float}, "idle_at": at}
+        return own("token_weight", lambda b: b.mask_bt, grouprl.TokenWeight, **members)
+
+    part = made("power")
+    assert part.idle(RunFacts()) == []
+    assert replace(part, power=0.0).idle(RunFacts()) == [f"{part.name} has no effect: 0 does nothing"]
+    with pytest.raises(InputError, match=r"idle_at of the part '\w+' names '\{other\}'"):
+        made("other")
 
 
 def test_settings_helpers_and_other_kinds_may_be_called_entropy_and_cross() -> None:

@@ -188,13 +188,17 @@ class Part:
     other than entropies are in `batch.stats`, and those of whole rows in `batch.row_outputs`, with gradient.
     """
 
+    idle_at: ClassVar[tuple[str, object, str] | None] = None
+    """A setting, the value at which it leaves the part without effect, and the sentence that says so, settings in
+    braces: ("coef", 0, "{name} has no effect: its coefficient is 0").
+    """
     plain: ClassVar[str] = ""
     """The part in lines of plain torch (see `code`), settings in braces: "adv_bt = {scale!r} * adv_bt"."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
         super().__init_subclass__(**kwargs)
-        for attribute, method in TEMPLATES.items():
+        for attribute, method in (*TEMPLATES.items(), ("idle_at", "idle")):
             if attribute in vars(cls) and method not in vars(cls):
                 setattr(cls, method, next(vars(c)[method] for c in reversed(cls.__mro__) if method in vars(c)))
 
@@ -235,8 +239,11 @@ class Part:
         return template.format_map({name: getattr(self, name) for name in names_in(template)})
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Return one sentence for each setting that has no effect in such a run."""
-        return []
+        """Return one sentence for each setting that has no effect in such a run, by default that of `idle_at`."""
+        if self.idle_at is None:
+            return []
+        setting, value, why = self.idle_at
+        return [self._filled(why)] if getattr(self, setting) == value else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Return one sentence for each reason why the part cannot work in such a run; none if it can."""
@@ -331,10 +338,18 @@ def names_in(template: str) -> list[str]:
 def _check_templates(made: type[Part]) -> None:
     """Raise InputError if a class attribute of a part names a setting that the part does not have."""
     known = [f.name for f in fields(made)]  # type: ignore[arg-type]
+    for attribute, template in _templates(made):
+        for name in names_in(template):
+            if name not in known and not hasattr(made, name):
+                where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
+                raise InputError(where, "it must be one of the part's settings", suggest(name, known))
+
+
+def _templates(made: type[Part]) -> Iterator[tuple[str, str]]:
+    """Yield each template of a part with the name of its attribute."""
     for attribute in TEMPLATES:
         value = getattr(made, attribute, "")
-        for template in (value,) if isinstance(value, str) else value:
-            for name in names_in(template):
-                if name not in known and not hasattr(made, name):
-                    where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
-                    raise InputError(where, "it must be one of the part's settings", suggest(name, known))
+        yield from ((attribute, each) for each in ((value,) if isinstance(value, str) else value))
+    if made.idle_at is not None:
+        setting, _, why = made.idle_at
+        yield "idle_at", f"{{{setting}}}{why}"

@@ -76,6 +76,13 @@ def check_members(cls: type, kind: str) -> None:
     for name in ("says", "equation"):
         if not isinstance(given := getattr(cls, name, ""), str | property):
             raise InputError(f"{where}: {name} = {shortened(given)}", "it must be a text")
+    idle_at = getattr(cls, "idle_at", None)
+    if idle_at is not None and (not isinstance(idle_at, tuple) or len(idle_at) != 3):
+        raise InputError(
+            f"{where}: idle_at = {shortened(idle_at)}",
+            "it must be a setting, the value at which the part has no effect, and a sentence that says so",
+            'Write idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")',
+        )
     couples = getattr(cls, "couples", COUPLES[0])
     if isinstance(couples, str) and couples not in COUPLES:
         raise InputError(f"{where}: couples = '{couples}'", f"it must be one of {', '.join(COUPLES)}")

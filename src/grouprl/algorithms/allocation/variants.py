@@ -35,6 +35,7 @@ class Variants(Allocation):
     limit: Annotated[int, Field(ge=1)] = 2
     says = "spread the completions of a prompt over up to {limit} equivalent forms of it"
     fills = ("keys.variant", "keys.own")
+    idle_at = ("limit", 1, "variants has no effect: limit is 1")
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return one request per form, with numbers of completions of their own."""
@@ -57,10 +58,6 @@ class Variants(Allocation):
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """Return the other forms of the prompt."""
         return [form.prompt for form in task.variants(example)[: self.limit]]
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if `limit` is 1."""
-        return ["variants has no effect: limit is 1"] if self.limit == 1 else []
 
 
 @part("allocation")

@@ -8,7 +8,7 @@ import numpy as np
 
 from grouprl.algorithms.buffer.replayed_rows import joined, own_rows
 from grouprl.algorithms.data_part import Buffer, RunContext
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
 from grouprl.core.numbers import Count
@@ -26,6 +26,7 @@ class RecentRows(Buffer):
 
     batches: Count = 2
     says = "each step learns from all rows of the last {batches} rollouts, with log-probs and values computed anew"
+    idle_at = ("batches", 1, "recent_rows has no effect: batches is 1, the new rollout alone")
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows and those of the rollouts before."""
@@ -46,7 +47,3 @@ class RecentRows(Buffer):
 
     def _stored(self, context: RunContext) -> list[State]:
         return context.state_of(self).get("rollouts", [])
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is stored if `batches` is 1."""
-        return ["recent_rows has no effect: batches is 1, the new rollout alone"] if self.batches == 1 else []

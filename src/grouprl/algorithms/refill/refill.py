@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import By, telling_rows
-from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class DynamicSampling(Refill):
 
     max_rounds: Annotated[int, Field(ge=1)] = 10
     by: By = "outcome"
+    idle_at = ("max_rounds", 1, "dynamic_sampling has no effect: max_rounds is 1")
 
     def wanted(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows of groups that hold both right and wrong completions (by="reward":
@@ -47,7 +48,3 @@ class DynamicSampling(Refill):
         if self.by == "reward":
             return f"sample new prompts until no group has zero variance, at most {self.max_rounds} rounds"
         return f"sample new prompts until every one has right and wrong completions, at most {self.max_rounds} rounds"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is refilled if `max_rounds` is 1."""
-        return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []

@@ -34,6 +34,7 @@ class ChosenNLL(Regularizer):
 
     coef: NonNegative = 1.0
     mean: Literal["token", "sequence", "sum"] = "token"
+    idle_at = ("coef", 0, "chosen_nll has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(y_t)."""
@@ -70,10 +71,6 @@ class ChosenNLL(Regularizer):
         each = "Σ_t" if self.mean == "sum" else "mean_t"
         mean = "mean over all tokens t of chosen y" if self.mean == "token" else f"mean over chosen y of {each}"
         return f"- {self.coef:g} · {mean} log π(y_t)"
-
-    def idle(self, run: object) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["chosen_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""

@@ -41,6 +41,7 @@ class KLIterates(Regularizer):
             good="small: how far the policy has moved from its earlier iterates",
         )
     }
+    idle_at = ("coef", 0, "kl_iterates has no effect: its coefficient is 0")
 
     def references(self) -> Mapping[str, ReferenceRule]:
         """Return the iterates, and their mixture with the initial policy if one is asked for."""
@@ -77,10 +78,6 @@ kl_bt = {CODE[self.estimator]}
     @override
     def formula(self) -> str:
         return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_iterates(y_t)"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["kl_iterates has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a mixture with the initial policy without a reference model."""

@@ -23,6 +23,7 @@ class OnOpponents(Regularizer):
     """Base: a mean over the completions of an opponent, whether or not they are in the policy loss."""
 
     reads = (f"keys.{OPPONENT}",)
+    idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")
 
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Return an optimiser step in which each opponent's completion with tokens weighs the same, on its tokens."""
@@ -35,10 +36,6 @@ class OnOpponents(Regularizer):
         """Return [B,T] weights whose sum over a completion's tokens is 1 / number of opponents' completions."""
         weight_bt: Tensor = batch.need(f"stats.{WEIGHT}", self.name)
         return weight_bt
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return [f"{self.name} has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 def on_tokens(loss_b: Tensor, batch: Batch) -> TokenLoss:

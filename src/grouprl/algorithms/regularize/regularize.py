@@ -161,6 +161,7 @@ class EntropyBonus(Regularizer):
     aggregate: OwnAggregate = None
     asks = ("entropy",)
     equation = "- {coef:g} · H_t"
+    idle_at = ("coef", 0, "the entropy bonus has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -c·H_t."""
@@ -180,7 +181,3 @@ class EntropyBonus(Regularizer):
     def words(self) -> str:
         own = "" if self.aggregate is None else f", added up by {self.aggregate}"
         return f"an entropy bonus of weight {self.coef:g} per token{own}"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the entropy bonus has no effect: its coefficient is 0"] if self.coef == 0 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -21,12 +21,9 @@ class MissingEOS(RewardTransform):
     says = "subtract {penalty:g} from the reward of completions that were cut off"
     equation = "R ← R - {penalty:g}·[truncated]"
     reads = ("truncated_b",)
+    idle_at = ("penalty", 0, "the missing-EOS penalty has no effect: it is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R = R - penalty·[truncated]."""
         truncated_b: Tensor = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=batch.reward_b - self.penalty * truncated_b.to(batch.dtype))
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its penalty is 0."""
-        return ["the missing-EOS penalty has no effect: it is 0"] if self.penalty == 0 else []

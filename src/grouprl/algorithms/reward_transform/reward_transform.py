@@ -43,6 +43,7 @@ class KLInReward(RewardTransform):
         "subtract {coef:g} times the KL to the reference ({estimator}) from the reward of each {level}; without "
         "gradient, so k1 is right here"
     )
+    idle_at = ("coef", 0, "the KL in the reward has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return r_t = r_t - β·k(log π_old - log π_ref)."""
@@ -79,10 +80,6 @@ class KLInReward(RewardTransform):
         where = "r_t ← r_t" if self.level == "token" else "R ← R"
         total = "" if self.level == "token" else "Σ_t "
         return f"{where} - {self.coef:g} · {total}[{FORMULA[self.estimator]}],  d = log π_old(y_t) - log π_ref(y_t)"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the KL in the reward has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model."""

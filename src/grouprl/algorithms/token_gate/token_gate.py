@@ -68,14 +68,11 @@ class TopEntropy(TokenGate):
     asks = ("entropy",)
     says = "only the {share:.0%} of the optimiser step's tokens with the largest current entropy have a policy loss"
     equation = "[H_t ≥ quantile of the step's tokens, upper {share:g}]"
+    idle_at = ("share", 1, "top_entropy has no effect: its share is 1")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Tensor:
         """Return [H_t ≥ quantile]."""
         return top_entropy(entropy_bt, batch, self.share, f"the gate {self.name}").to(batch.dtype)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if all tokens are kept."""
-        return ["top_entropy has no effect: its share is 1"] if self.share == 1 else []
 
 
 @part("token_gate")

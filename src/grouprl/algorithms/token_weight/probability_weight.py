@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_weight import TokenWeight
 from grouprl.core.batch import Batch
 
@@ -22,6 +22,7 @@ class ProbabilityWeight(TokenWeight):
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.2
     reads = ("old_bt",)
+    idle_at = ("alpha", 0, "probability_weight has no effect: alpha is 0")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return α·π_old(y_t) + 1 - α."""
@@ -38,7 +39,3 @@ class ProbabilityWeight(TokenWeight):
     @override
     def formula(self) -> str:
         return f"× ({self.alpha:g}·π_old(y_t) + {1 - self.alpha:g})"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if `alpha` is 0."""
-        return ["probability_weight has no effect: alpha is 0"] if self.alpha == 0 else []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_weight import TokenWeight
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import PositiveShare
@@ -33,6 +33,7 @@ class TopTokens(TokenWeight):
     score: Score = "entropy"
     over: Literal["batch", "sequence"] = "batch"
     reads = ("entropy_bt",)
+    idle_at = ("fraction", 1, "top_tokens has no effect: its fraction is 1")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return [score_t ≥ quantile]."""
@@ -77,10 +78,6 @@ class TopTokens(TokenWeight):
     def formula(self) -> str:
         score = "H_t" if self.score == "entropy" else "|A_t|·H_t"
         return f"× [{score} ≥ quantile_{1 - self.fraction:g}]"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if all tokens are kept."""
-        return ["top_tokens has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
 def hashed(value_bt: Tensor, mask_bt: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class TwoPhase(Update):
     by: Literal["probability", "quantile"] = "probability"
     order: Literal["low_first", "high_first"] = "low_first"
     reads = ("old_bt",)
+    idle_at = ("eta", 0, "two_phase has no effect: eta is 0, so that no token is unlikely")
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps of both phases; steps without tokens of their phase are left out."""
@@ -165,10 +166,6 @@ class TwoPhase(Update):
             f"update twice on the same rollout: first on the tokens of probability {first} {limit} alone, then on "
             f"those of probability {then} it"
         )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that no token is unlikely if `eta` is 0."""
-        return ["two_phase has no effect: eta is 0, so that no token is unlikely"] if self.eta == 0 else []
 
 
 def only(step: Batch, keep_bt: Tensor) -> Batch:

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.papers.budget_cosine import Longest, _longest, _needs, budgets, ideal
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -30,6 +30,7 @@ class BudgetGap(AdvantageTransform):
     length: Longest = None
     says = "add {weight:g} times how far the completions of a budget fall short of that budget's ideal score"
     equation = "A ← A + {weight:g}·(mean_{{g,b}} R - {beta:g}·cos(π·b/(2 Lmax)))"
+    idle_at = ("weight", 0, "budget_gap has no effect: its weight is 0")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + w·(mean_{g,b} R - f(b))."""
@@ -51,7 +52,3 @@ class BudgetGap(AdvantageTransform):
     @override
     def needs(self) -> tuple[str, ...]:
         return _needs(self.length)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its weight is 0."""
-        return ["budget_gap has no effect: its weight is 0"] if self.weight == 0 else []

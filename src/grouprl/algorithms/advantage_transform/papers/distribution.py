@@ -12,7 +12,7 @@ from typing_extensions import override
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
 from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.outcome import right
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
 
@@ -43,6 +43,7 @@ class TemperedBlend(AdvantageTransform):
         "tilt_bt = (tempered_bt - old_bt).clamp(-20, 20).exp()\n"
         "adv_bt = (1 - alpha) * adv_bt + alpha * right_b[:, None] * tilt_bt"
     )
+    idle_at = ("limit", 0, "tempered_blend has no effect: its limit is 0")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return (1-α)A + α·[right]·q."""
@@ -76,7 +77,3 @@ class TemperedBlend(AdvantageTransform):
     def formula(self) -> str:
         x = f"x = min(|{self.target:g} - H|, {self.limit:g})"
         return f"A ← (1-α)A + α·[right]·π_T(y_t)/π(y_t),  α = x/(c + x), {x}, c the share of correct completions"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its limit is 0."""
-        return ["tempered_blend has no effect: its limit is 0"] if self.limit == 0 else []

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
@@ -29,6 +29,7 @@ class SemanticScale(AdvantageTransform):
     curve: Literal["inverse", "linear", "exp"] = "inverse"
     normalized: bool = True
     reads = ("keys.answer", "behavior_bt")
+    idle_at = ("alpha", 0, "semantic_scale has no effect: alpha is 0")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A·f(SE)."""
@@ -84,7 +85,3 @@ class SemanticScale(AdvantageTransform):
     def formula(self) -> str:
         factor = {"inverse": "1/(1+x)", "linear": "max(1-x, 0)", "exp": "e^(-x)"}[self.curve]
         return f"A ← A · {factor},  x = {self.alpha:g}·SE{'/log G' if self.normalized else ''}"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if `alpha` is 0."""
-        return ["semantic_scale has no effect: alpha is 0"] if self.alpha == 0 else []

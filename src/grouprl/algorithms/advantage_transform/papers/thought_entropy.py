@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 
@@ -30,13 +30,10 @@ class ThoughtEntropy(AdvantageTransform):
         "bonus_bt = torch.minimum({alpha!r} * old_entropy_bt, adv_bt.abs() / {kappa!r})\n"
         'adv_bt = torch.where(active_bt & marks["thought"], adv_bt + bonus_bt, adv_bt)'
     )
+    idle_at = ("alpha", 0, "thought_entropy has no effect: alpha is 0")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + min(α·H, |A|/κ)."""
         thought_bt = batch.active_bt & batch.need("marks.thought", self.name)
         bonus_bt = torch.minimum(self.alpha * batch.need("entropy_bt", self.name), adv_bt.abs() / self.kappa)
         return torch.where(thought_bt, adv_bt + bonus_bt, adv_bt)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if `alpha` is 0."""
-        return ["thought_entropy has no effect: alpha is 0"] if self.alpha == 0 else []

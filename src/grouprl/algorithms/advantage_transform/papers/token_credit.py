@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -140,6 +140,7 @@ class KeyTokens(AdvantageTransform):
         "in its wrong ones"
     )
     reads = ("token_bt", "correct_b", "truncated_b")
+    idle_at = ("top", 0, "key_tokens has no effect: top is 0")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + w(token)."""
@@ -177,10 +178,6 @@ class KeyTokens(AdvantageTransform):
             f"A_t ← A_t + {2 * self.top:g}·(σ(({self.alpha:g}·e^(-2P) + {self.beta:g}·IG)·x/"
             f"{self.alpha + self.beta:g}) - ½)"
         )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is added if `top` is 0."""
-        return ["key_tokens has no effect: top is 0"] if self.top == 0 else []
 
 
 def mixed_groups(group_b: Tensor, active_bt: Tensor, right_b: Tensor) -> list[Tensor]:

@@ -86,6 +86,7 @@ class PlanTree(Augmentation):
     sign: Annotated[str, Field(min_length=1)] | None = None
     leaves: Annotated[int, Field(ge=1)] = 4
     fills = ("keys.plan", "marks.plan")
+    idle_at = ("leaves", 1, "plan_tree samples nothing: leaves is 1")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the further leaves of every plan."""
@@ -128,10 +129,6 @@ class PlanTree(Augmentation):
     def words(self) -> str:
         end = "" if self.sign is None else f", up to '{self.sign}',"
         return f"every completion's plan{end} is carried out {self.leaves} times"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is sampled if `leaves` is 1."""
-        return ["plan_tree samples nothing: leaves is 1"] if self.leaves == 1 else []
 
 
 def _planned(samples: TextSamples, plan_b: np.ndarray, ends_b: np.ndarray) -> TextSamples:

@@ -117,6 +117,7 @@ class OpenPrompts(Selection):
 
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
     says = "only the share {share:g} of prompts that the policy is least sure of as the run begins, in epochs"
+    idle_at = ("share", 1, "{name} has no effect: it keeps all prompts")
 
     def measure(self, rows: ScoredSamples) -> np.ndarray:
         """Return [B] mean entropies, in nats."""
@@ -129,10 +130,6 @@ class OpenPrompts(Selection):
         found = order[: max(1, round(self.share * len(order)))]
         context.note("selected_entropy", float(np.mean([mean[index] for index in found])))
         return found
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if it keeps all prompts."""
-        return [f"{self.name} has no effect: it keeps all prompts"] if self.share == 1 else []
 
 
 def selected(order: Sequence[Kept], keep: int, which: Which) -> list[Kept]:

@@ -43,6 +43,7 @@ class ImplicitNegative(Objective):
         "loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -{negative!r} * left_bt.log())\n"
         "loss_bt = torch.where(adv_bt != 0, loss_bt, 0)"
     )
+    idle_at = ("negative", 0, "wrong completions have no effect: implicit_negative.negative is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return -A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
@@ -68,10 +69,6 @@ class ImplicitNegative(Objective):
     def formula(self) -> str:
         wrong = f"-{self.negative:g}·log max((1 - p·ρ_t)/(1 - p), {self.floor:g})"
         return f"-log ρ_t if right, {wrong} if wrong,  ρ_t = π(y_t)/π_old(y_t)"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that wrong completions have no effect if their weight is 0."""
-        return ["wrong completions have no effect: implicit_negative.negative is 0"] if self.negative == 0 else []
 
 
 @part("objective")

@@ -14,7 +14,7 @@ from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
 from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clipped
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 TIE = 1e-6
@@ -37,6 +37,7 @@ class DropoutClip(Surrogate):
     dual_clip: Dual = None
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
+    idle_at = ("drop", 0, "the sample dropout has no effect: drop is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return [kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
@@ -104,7 +105,3 @@ class DropoutClip(Surrogate):
         return (
             f"[score in the upper {1 - self.drop:.0%}]·{clip},  score = {score}, x = sg(ρA),  {symbol('token', 'old')}"
         )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is dropped if `drop` is 0."""
-        return ["the sample dropout has no effect: drop is 0"] if self.drop == 0 else []

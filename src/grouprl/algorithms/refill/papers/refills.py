@@ -30,6 +30,7 @@ class RefillDifficultyBand(Refill):
         "sample new prompts until every one has between {low:.0%} and {high:.0%} correct completions, at most "
         "{max_rounds} rounds"
     )
+    idle_at = ("max_rounds", 1, "difficulty_band has no effect: max_rounds is 1")
 
     def __post_init__(self) -> None:
         """Refuse an empty band."""
@@ -38,10 +39,6 @@ class RefillDifficultyBand(Refill):
     def wanted(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows of mixed groups inside the band."""
         return band_rows(batch, self.low, self.high)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is refilled if `max_rounds` is 1."""
-        return ["difficulty_band has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
 
 
 @part("refill")

@@ -39,6 +39,7 @@ class Coverage(Regularizer):
     divergence: Divergence = "forward_kl"
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2
     reads = ("behavior_bt",)
+    idle_at = ("coef", 0, "the coverage term has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return η·f(u_t) on rows from the initial policy."""
@@ -87,7 +88,3 @@ class Coverage(Regularizer):
     @override
     def formula(self) -> str:
         return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on completions of π_0"
-
-    def idle(self, run: object) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the coverage term has no effect: its coefficient is 0"] if self.coef == 0 else []

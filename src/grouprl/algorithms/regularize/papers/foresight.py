@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.metric import Metric
@@ -20,16 +20,13 @@ class Foresight(Regularizer):
     """Base: `coef` times an error that the policy computes of its own foresight, an output named in `asks`."""
 
     log_probs: ClassVar[bool] = False
+    idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return coef·error of each action, with gradient in the output."""
         (output,) = self.asks
         error_bt = torch.where(batch.active_bt, batch.need(f"stats.{output}", self.name), 0)
         return TokenLoss(self.coef * error_bt, {output: error_bt})
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return [f"{self.name} has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 @part("regularize")

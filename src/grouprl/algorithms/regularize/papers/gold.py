@@ -24,6 +24,7 @@ class GoldNLL(Regularizer):
     says = "{coef:g} times the negative log-likelihood of completions to imitate, a mean over all their tokens"
     equation = "- {coef:g} · mean over all tokens t of gold y of log π(y_t)"
     plain = "loss = loss - {coef!r} * (gold_bt * logp_bt).sum() / gold_bt.sum().clamp(min=1)"
+    idle_at = ("coef", 0, "gold_nll has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(y_t)."""
@@ -38,7 +39,3 @@ class GoldNLL(Regularizer):
         """Return [B,T] weights of the marked tokens."""
         weight_bt: Tensor = batch.need(f"stats.{WEIGHTS}", self.name)
         return weight_bt
-
-    def idle(self, run: object) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["gold_nll has no effect: its coefficient is 0"] if self.coef == 0 else []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -29,6 +29,7 @@ class GoodTokensNLL(Regularizer):
     coef: NonNegative = 0.01
     says = "{coef:g} times the negative log-likelihood of tokens with positive advantage"
     equation = "- {coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
+    idle_at = ("coef", 0, "good_tokens_nll has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
@@ -52,7 +53,3 @@ class GoodTokensNLL(Regularizer):
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows without a token of positive advantage."""
         return super().zero_rows(batch) | ~self._good(batch).any(1)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["good_tokens_nll has no effect: its coefficient is 0"] if self.coef == 0 else []

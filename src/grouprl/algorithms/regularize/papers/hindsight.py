@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.losses import RowLoss, TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.metric import Metric
@@ -35,17 +35,12 @@ class HindsightError(Regularizer):
     says = "{coef:g} times the error of the action that the policy reads from the context of the whole trajectory"
     equation = "+ {coef:g}·e(a_t | s_≤t, I(τ))"
     plain = "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, stats['hindsight_error'], 0)).sum()"
+    idle_at = ("coef", 0, "hindsight_error has no effect: its coefficient is 0, and no action is learned")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return coef·error of each action, with gradient in the output."""
         error_bt = torch.where(batch.active_bt, batch.need(f"stats.{HINDSIGHT_ERROR}", self.name), 0)
         return TokenLoss(self.coef * error_bt, {HINDSIGHT_ERROR: error_bt})
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that nothing is cloned if the coefficient is 0."""
-        return (
-            ["hindsight_error has no effect: its coefficient is 0, and no action is learned"] if not self.coef else []
-        )
 
 
 @part("regularize")
@@ -65,12 +60,9 @@ class ContextSize(Regularizer):
     says = "{coef:g} times the squared difference of the length of a trajectory's context from 1"
     equation = "+ {coef:g}·(||I(τ)|| - 1)²"
     plain = "loss = loss + {coef!r} * (weight_bt * row_outputs['context_size_error'][:, None] * active_bt).sum()"
+    idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> RowLoss:
         """Return coef·(||I(τ)|| - 1)² of each trajectory."""
         error_b = batch.need(f"row_outputs.{CONTEXT_SIZE_ERROR}", self.name)
         return RowLoss(self.coef * error_b, {CONTEXT_SIZE_ERROR: error_b})
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return [] if self.coef else [f"{self.name} has no effect: its coefficient is 0"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grouprl.algorithms.lines import SPLIT
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.papers.foresight import Foresight
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.algorithms.reward_transform.turn_ends import at_turn_ends
@@ -59,6 +59,7 @@ class TeamDynamics(Regularizer):
             "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, missed_bt, 0)).sum()",
         ]
     )
+    idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return w_1·(the sum of the errors) of each action, with gradient in the outputs."""
@@ -68,10 +69,6 @@ class TeamDynamics(Regularizer):
         errors = {LATENT_ERROR: latent_bt, MASKED_ERROR: masked_bt, "reward_error": (foreseen_bt - earned_bt).square()}
         errors = {name: torch.where(batch.active_bt, error_bt, 0) for name, error_bt in errors.items()}
         return TokenLoss(self.coef * torch.stack(list(errors.values())).sum(0), errors)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return [f"{self.name} has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 @part("regularize")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -32,6 +32,7 @@ class ObservationLikelihood(Regularizer):
         'said_bt = marks["said"] & (weight_bt != 0).any(1)[:, None]\n'
         "loss = loss - {coef!r} * torch.where(said_bt, logp_bt, 0).sum() / said_bt.sum().clamp(min=1)"
     )
+    idle_at = ("coef", 0, "observation_likelihood has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(o_t) on the environment's tokens."""
@@ -53,7 +54,3 @@ class ObservationLikelihood(Regularizer):
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows without text of the environment."""
         return super().zero_rows(batch) | ~(self.weights(batch) != 0).any(1)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["observation_likelihood has no effect: its coefficient is 0"] if self.coef == 0 else []

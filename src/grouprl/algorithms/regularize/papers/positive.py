@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.outcome import right, right_share
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.kl import FORMULA, Estimator
 from grouprl.algorithms.regularize.regularize import KLLoss, Regularizer
 from grouprl.core.batch import Batch
@@ -37,6 +37,7 @@ class PositiveNLL(Regularizer):
         "scale = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)\n"
         "loss = loss - {coef!r} * scale * (weight_bt * right_bt * logp_bt).sum()"
     )
+    idle_at = ("coef", 0, "positive_nll has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
@@ -45,10 +46,6 @@ class PositiveNLL(Regularizer):
         chosen = (weight_bt * right_bt).sum()
         factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
         return TokenLoss(-self.coef * factor * right_bt * logp_bt, {})
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["positive_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 @part("regularize", name="difficulty_kl_loss")

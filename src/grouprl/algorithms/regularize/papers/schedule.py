@@ -33,6 +33,7 @@ class ScheduledKL(Regularizer):
     low: NonNegative = 0.001
     curve: Curve = "linear"
     estimator: ValueEstimator = "k3"
+    idle_at = ("coef", 0, "the scheduled KL has no effect: its coefficient is 0")
 
     def __post_init__(self) -> None:
         """Raise InputError if the weight would fall, or grow exponentially from 0."""
@@ -87,10 +88,6 @@ class ScheduledKL(Regularizer):
     def formula(self) -> str:
         return f"+ β(step) · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_ref(y_t)"
 
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the scheduled KL has no effect: its coefficient is 0"] if self.coef == 0 else []
-
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
@@ -116,6 +113,7 @@ class ConvexKL(Regularizer):
         "the start of the update, until {floor:g} is left ({estimator})"
     )
     reads = ("ref_bt", "old_bt", "step")
+    idle_at = ("coef", 0, "the convex KL has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β[λ k(d_ref) + (1-λ) k(d_old)]."""
@@ -146,10 +144,6 @@ class ConvexKL(Regularizer):
     def formula(self) -> str:
         share = f"λ = max(1 - {self.drop:g}·⌈max(t-{self.start}, 0)/{self.every}⌉, {self.floor:g})"
         return f"+ {self.coef:g} · [λ·k(d_ref) + (1-λ)·k(d_old)],  {share},  k: {FORMULA[self.estimator]}"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the convex KL has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model."""

@@ -38,6 +38,7 @@ class TeacherKL(Regularizer):
     says = "{coef:g} times the KL to the teacher at each position, over the whole vocabulary"
     equation = "+ {coef:g}·Σ_v π(v)·log(π(v)/π_ref(v))"
     plain = "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, stats['teacher_kl'], 0)).sum()"
+    idle_at = ("coef", 0, "{name} has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return coef·KL of each position, with gradient in the output."""
@@ -51,10 +52,6 @@ class TeacherKL(Regularizer):
             )
         kl_bt = torch.where(batch.active_bt, kl_bt, 0)
         return TokenLoss(self.coef * kl_bt, {TEACHER_KL: kl_bt})
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return [f"{self.name} has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference."""

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
@@ -21,6 +21,7 @@ class SourceLikelihood(Regularizer):
 
     coef: NonNegative = 1.0
     source: Source = "verification"
+    idle_at = ("coef", 0, "source_likelihood has no effect: its coefficient is 0")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π on the source's rows."""
@@ -42,7 +43,3 @@ class SourceLikelihood(Regularizer):
     @override
     def formula(self) -> str:
         return f"- {self.coef:g}·log π(y_t) on {PLURAL[self.source]}"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["source_likelihood has no effect: its coefficient is 0"] if self.coef == 0 else []

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 
@@ -57,14 +57,9 @@ class DemonstrationReward(RewardTransform):
     factor: Annotated[float, Field(ge=0)] = 0.8
     says = "the reward of demonstrations counts {factor:g} times"
     equation = "R ← {factor:g}·R on demonstrations"
+    idle_at = ("factor", 1, "demonstration_reward has no effect: its factor is 1")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return factor·R on demonstrations."""
         shown_b = batch.from_source("demonstration")
         return batch.replace(reward_b=torch.where(shown_b, self.factor * batch.reward_b, batch.reward_b))
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its factor is 1."""
-        if self.factor == 1:
-            return ["demonstration_reward has no effect: its factor is 1"]
-        return []

@@ -24,6 +24,7 @@ class ExpertReward(RewardTransform):
 
     coef: NonNegative = 0.05
     limit: Annotated[float, Field(gt=0)] | None = 0.05
+    idle_at = ("coef", 0, "the expert's reward has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return r_t = r_t + clip(β·log(π_expert/π_ref), ±limit)."""
@@ -60,10 +61,6 @@ class ExpertReward(RewardTransform):
     def formula(self) -> str:
         dense = f"{self.coef:g}·log(π_expert/π_ref)(y_t)"
         return f"r_t ← r_t + {dense}" if self.limit is None else f"r_t ← r_t + clip({dense}, ±{self.limit:g})"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["the expert's reward has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model."""

@@ -37,6 +37,7 @@ class FormatDiversity(RewardTransform):
         "alpha_b = 1 + decay * (same_bb.sum(1).to(reward_b.dtype) / form_bb.sum(1).clamp(min=1) - 1)\n"
         'reward_b = torch.where(keys["form"] >= 0, alpha_b * reward_b, 0)'
     )
+    idle_at = ("bonus", 0, "format_diversity only withholds the rewards of unknown formats: its bonus is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return α·R, or 0 without a recognised format."""
@@ -54,14 +55,6 @@ class FormatDiversity(RewardTransform):
             f"scale rewards by 1 + {2 * self.bonus:g}·(G/F - 1) where F of the group's G completions have the "
             "same format, "
             "fading to 1 over the run; an unknown format earns nothing"
-        )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part only withholds rewards if its bonus is 0."""
-        return (
-            ["format_diversity only withholds the rewards of unknown formats: its bonus is 0"]
-            if self.bonus == 0
-            else []
         )
 
     def refuse(self, run: RunFacts) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.outcome import counted_right, right, right_share
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -100,16 +100,13 @@ class LengthWhenSolved(RewardTransform):
         "short_b = 1 - mask_bt.sum(1).to(reward_b.dtype) / max_length\n"
         "reward_b = reward_b + torch.where(solved_b, {coef!r} * short_b, 0)"
     )
+    idle_at = ("coef", 0, "length_when_solved has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + c·(1 - |y|/Lmax) where the whole group is right."""
         longest = int(batch.need("max_length", self.name))
         bonus_b = self.coef * (1 - lengths(batch) / longest)
         return batch.replace(reward_b=batch.reward_b + torch.where(right_share(batch) == 1, bonus_b, 0))
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["length_when_solved has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 @part("reward_transform")
@@ -129,6 +126,7 @@ class ShortestRight(RewardTransform):
         "bonus_b = torch.where(correct_b & counts_b, shortest_b / length_b.clamp(min=1), 0)\n"
         "reward_b = reward_b + {coef!r} * bonus_b"
     )
+    idle_at = ("coef", 0, "shortest_right has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + c·[right]·min_right |y| / |y_i|."""
@@ -137,10 +135,6 @@ class ShortestRight(RewardTransform):
         return batch.replace(
             reward_b=batch.reward_b + self.coef * counted_right(batch) * shortest_b / length_b.clamp(min=1)
         )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["shortest_right has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
 @part("reward_transform")
@@ -191,6 +185,7 @@ class MinMaxLength(RewardTransform):
         "completions get only its negative part"
     )
     equation = "R ← R + {coef:g}·λ (wrong: min(0, λ)),  λ = ½ - (|y| - min_g)/(max_g - min_g)"
+    idle_at = ("coef", 0, "min_max_length has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + c·λ if right, R + c·min(0, λ) if wrong."""
@@ -201,7 +196,3 @@ class MinMaxLength(RewardTransform):
         return batch.replace(
             reward_b=batch.reward_b + self.coef * torch.where(right(batch), score_b, score_b.clamp(max=0))
         )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["min_max_length has no effect: its coefficient is 0"] if self.coef == 0 else []

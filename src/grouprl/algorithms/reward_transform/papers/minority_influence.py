@@ -80,6 +80,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         "led_b = (agent_b == {adversary}) | (agent_b >= {members})\n"
         "token_reward_bt = token_reward_bt - {coef:g} * stats['missed'] * led_b[:, None]"
     )
+    idle_at = ("coef", 0, "minority_influence has no effect: coef is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Take the weighted distance off the rewards of the adversary and those that name targets."""
@@ -166,10 +167,6 @@ class MinorityInfluence(RewardTransform, DataPart):
             f"{2 * self.members - 1} agents, but the task has {run.agents}. Set method.members and method.adversary, "
             "and take a world like grouprl.envs.builtin.jury:InfiltratedJury"
         ] * wrong
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its weight is 0."""
-        return ["minority_influence has no effect: coef is 0"] if self.coef == 0 else []
 
 
 class Prediction(KeptPerceptron):

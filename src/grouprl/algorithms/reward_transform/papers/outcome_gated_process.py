@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -23,6 +23,7 @@ class OutcomeGatedProcess(RewardTransform):
     says = "the reward grows by {coef:g} times its share of '{component}'"
     equation = "R ← R·(1 + {coef:g}·r_p),  r_p = {component}"
     plain = 'reward_b = reward_b * (1 + {coef!r} * rewards["{component}"].nan_to_num(0.0))'
+    idle_at = ("coef", 0, "outcome_gated_process has no effect: its coefficient is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R·(1 + c·r_p)."""
@@ -40,7 +41,3 @@ class OutcomeGatedProcess(RewardTransform):
     @override
     def needs(self) -> tuple[str, ...]:
         return (f"rewards.{self.component}",) if self.coef else ()
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its coefficient is 0."""
-        return ["outcome_gated_process has no effect: its coefficient is 0"] if self.coef == 0 else []

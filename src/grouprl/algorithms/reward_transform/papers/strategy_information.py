@@ -73,6 +73,7 @@ class StrategyInformation(RewardTransform, DataPart):
         "told_bt = torch.where(mask_bt, stats['decoded'] + {even!r}, 0)\n"
         "token_reward_bt = token_reward_bt + {coef!r} * told_bt"
     )
+    idle_at = ("coef", 0, "{name} has no effect: coef is 0")
 
     @property
     def even(self) -> float:
@@ -129,10 +130,6 @@ class StrategyInformation(RewardTransform, DataPart):
             f"{self.name} tells {self.strategies} strategies apart, but the task tells of {run.variants}. Set "
             "task.config.strategies to method.strategies, in a world like envs.builtin.meeting:MeetingPlaces"
         ]
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its weight is 0."""
-        return [f"{self.name} has no effect: coef is 0"] if self.coef == 0 else []
 
 
 class StrategyReader(KeptPerceptron):

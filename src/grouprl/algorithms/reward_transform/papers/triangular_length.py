@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, NonNegative
@@ -26,6 +26,7 @@ class TriangularLength(RewardTransform):
     says = "add up to {coef:g} for lengths within {width} tokens of a budget that falls from {first} to {last}"
     equation = "R ← R + {coef:g}·max(0, 1 - ||y| - b|/{width}),  b from {first} to {last}"
     reads = ("step", "steps")
+    idle_at = ("coef", 0, "triangular_length has no effect: coef is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + coef·triangle."""
@@ -36,10 +37,6 @@ class TriangularLength(RewardTransform):
         """Return the budget at the batch's step."""
         step, steps = batch.need("step", self.name), batch.need("steps", self.name)
         return self.first + (self.last - self.first) * min(1.0, step / max(1, steps - 1))
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its weight is 0."""
-        return ["triangular_length has no effect: coef is 0"] if self.coef == 0 else []
 
 
 def triangle(length_b: Tensor, budget: float, width: float) -> Tensor:

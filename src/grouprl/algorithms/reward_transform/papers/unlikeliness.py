@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 
@@ -30,6 +30,7 @@ class Unlikeliness(RewardTransform):
         "rank_b, size_b = shared_rank(log_b, group_b)\n"
         "reward_b = reward_b - {beta!r} * rank_b / size_b * reward_b.clamp(min=0)"
     )
+    idle_at = ("beta", 0, "unlikeliness has no effect: its beta is 0")
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R - β·k/G·max(R, 0)."""
@@ -37,10 +38,6 @@ class Unlikeliness(RewardTransform):
         rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b.clamp(min=1), batch.group_b)
         discount_b = self.beta * rank_b / size_b * batch.reward_b.clamp(min=0)
         return batch.replace(reward_b=batch.reward_b - discount_b)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if `beta` is 0."""
-        return ["unlikeliness has no effect: its beta is 0"] if self.beta == 0 else []
 
 
 def shared_rank(value_b: Tensor, id_b: Tensor) -> tuple[Tensor, Tensor]:

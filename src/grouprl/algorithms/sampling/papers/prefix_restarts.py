@@ -26,6 +26,7 @@ class Restarts(SamplingRule):
     needs_text = True
 
     chance: float
+    idle_at = ("chance", 0, "{name} has no effect: its chance is 0")
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests, some with the beginning of their prompt's solution."""
@@ -47,10 +48,6 @@ class Restarts(SamplingRule):
             return request
         room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)
         return replace(request, prefix=(*request.prefix, *ids[:given]), max_new_tokens=room)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its chance is 0."""
-        return [f"{self.name} has no effect: its chance is 0"] if self.chance == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a task without right solutions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_weight import TokenWeight
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import PositiveShare
@@ -31,6 +31,7 @@ class VarianceSubset(TokenWeight):
         "    keep_b[row_n[largest_spread(adv_b[row_n], max(1, round({fraction!r} * len(row_n))), h_b[row_n])]] = 1\n"
         "factor_bt = factor_bt * keep_b[:, None]"
     )
+    idle_at = ("fraction", 1, "variance_subset has no effect: its fraction is 1")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return [row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""
@@ -46,10 +47,6 @@ class VarianceSubset(TokenWeight):
             chosen = largest_spread(adv_b[row_n], max(1, round(self.fraction * len(row_n))), entropy_b[row_n])
             keep_b[row_n[chosen]] = 1
         return batch.broadcast(keep_b)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if all completions are kept."""
-        return ["variance_subset has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
 def largest_spread(value_n: Tensor, size: int, tie_n: Tensor) -> Tensor:

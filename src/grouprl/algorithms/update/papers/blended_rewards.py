@@ -53,6 +53,7 @@ class BlendedRewards(DataPart, Update):
         "the component {primary} (rate {rate:g}, weights of {lowest:g} or more)"
     )
     equation = "θ ← θ - lr·(g_p + Σ_k φ_k·g_k),  φ_k ← max(φ_k + {rate:g}·cos(g_p(θ'), g_k(θ)), {lowest:g})"
+    idle_at = ("rate", 0, "{name} keeps all weights at 1: rate is 0")
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the step of the rollout; yield its metrics."""
@@ -101,10 +102,6 @@ class BlendedRewards(DataPart, Update):
         )
         late = f"{self.name} needs completions of the weights as they are. Set run.async_steps to 0"
         return [*[several] * (run.updates_per_rollout > 1), *[late] * (run.async_steps > 0)]
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that no weight is learnt if the rate is 0."""
-        return [f"{self.name} keeps all weights at 1: rate is 0"] if self.rate == 0 else []
 
 
 def component_advantage(batch: Batch, name: str) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Annotated, cast
 import torch
 from pydantic import Field
 from torch import Tensor
-from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import token_rewards
 from grouprl.algorithms.critic.implicit_values import ImplicitValues, slope_above
@@ -40,6 +39,7 @@ class OrthogonalValues(Update):
     reads = ("value_bt",)
     says = "values also learn backward, from each state to the next (weight {eta:g}), orthogonally to how they learn"
     equation = "g_f + g_V + {eta:g}·(g_b - (g_f·g_b/|g_f|²)·g_f)"
+    idle_at = ("eta", 0, "orthogonal_values has no effect: eta is 0")
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
@@ -83,11 +83,6 @@ class OrthogonalValues(Update):
         for parameter, was, f, b in zip(own, before, forward, backward, strict=True):
             more = self.eta * critic.coef * (b - along * f)
             parameter.grad = more if was is None else was + more
-
-    @override
-    def idle(self, run: object) -> list[str]:
-        """Say that the part has no effect if η is 0."""
-        return ["orthogonal_values has no effect: eta is 0"] if self.eta == 0 else []
 
 
 def pulls(critic: ImplicitValues, step: Batch, value_bt: Tensor, final_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:

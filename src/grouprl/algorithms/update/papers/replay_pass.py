@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 
@@ -30,6 +30,7 @@ class ReplayPass(Update):
         "{rise} on and less before"
     )
     reads = ("step",)
+    idle_at = ("coef", 0, "replay_pass takes no second pass: coef is 0")
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps on new rows, then one on the replayed rows if there are any."""
@@ -45,7 +46,3 @@ class ReplayPass(Update):
         """Return the weight of the replay loss at the batch's step."""
         step = batch.need("step", self.name)
         return self.coef if step >= self.rise else self.coef * (1 - math.cos(math.pi * step / self.rise)) / 2
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that there is no second pass if `coef` is 0."""
-        return ["replay_pass takes no second pass: coef is 0"] if self.coef == 0 else []
