@@ -1,4 +1,4 @@
-"""What a model keeps of a row while it samples, counted in its own cache on torch's meta device."""
+"""The cache that a model keeps of a row while it samples, measured on torch's meta device."""
 
 from __future__ import annotations
 
