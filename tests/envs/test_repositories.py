@@ -2,10 +2,11 @@
 
 import pytest
 
+from grouprl.core.json_types import same_value
 from grouprl.envs.playing import total_reward
 from grouprl.records.examples import Example
 from grouprl.runtimes import SandboxRuntime, folder_of
-from grouprl.runtimes.checks import passed, read_checks, same_value
+from grouprl.runtimes.checks import passed, read_checks
 from grouprl.tasks import load_task
 from grouprl.tasks.builtin.agents.repository_pieces import PIECES
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import same_value
 from grouprl.rewards import check_reward, combine, load_reward, score
 from grouprl.rewards.by_task.graded import (
     fuzzy_count,
@@ -37,7 +38,6 @@ from grouprl.rewards.by_task.structured import (
     json_match,
     overlap,
     read_calls,
-    same,
     tool_calls,
 )
 from grouprl.rewards.gates import product
@@ -163,8 +163,8 @@ def test_what_is_no_call(text):
 def test_overlap_counts_and_json_values_keep_their_types():
     assert overlap("aab", "abb") == pytest.approx(2 / 4)
     assert overlap((), ()) == 1
-    assert not same(True, 1)
-    assert same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert not same_value(True, 1)
+    assert same_value({"a": 1, "b": 2}, {"b": 2, "a": 1})
 
 
 def test_json_match_by_hand():

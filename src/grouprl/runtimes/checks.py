@@ -18,6 +18,7 @@ import pydantic
 from pydantic import Field
 
 from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import same_value
 from grouprl.runtimes.runtime import Runtime, inside
 from grouprl.sandbox.folder import Folder
 
@@ -203,17 +204,6 @@ def same_text(one: str, other: str) -> bool:
     return [line.rstrip() for line in one.rstrip().splitlines()] == [
         line.rstrip() for line in other.rstrip().splitlines()
     ]
-
-
-def same_value(one: object, other: object) -> bool:
-    """Return whether two JSON values are equal; true is not 1, and 2 is 2.0."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_value, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
-    return bool(one == other)
 
 
 def _says(line: str, expected: object) -> bool:

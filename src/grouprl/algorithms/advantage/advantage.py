@@ -35,6 +35,19 @@ class Advantage(Part):
         return False
 
 
+class GroupAdvantage(Advantage):
+    """Base of advantages that compare the completions of a prompt with each other."""
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse groups of one completion, which have nothing to be compared with."""
+        if run.group_size > 1:
+            return []
+        return [
+            "a group baseline compares several completions of one prompt, but batch.group_size is 1. "
+            "Use batch.group_size of 2 or more, or a method without group baseline (reinforce, reinforce_pp, ppo)"
+        ]
+
+
 _CENTERED = {
     "mean": "reward_b - mean_b",
     "leave_one_out": "reward_b - (n_b * mean_b - reward_b) / (n_b - 1).clamp(min=1)",
@@ -44,7 +57,7 @@ _CENTERED = {
 
 
 @part("advantage")
-class Relative(Advantage):
+class Relative(GroupAdvantage):
     """Judge each sequence's reward relative to its group: (R - center) / (spread + eps), the same for all its tokens.
 
     `key` names the grouping ('group', 'batch', 'agent' or a key of the batch). GRPO: mean and standard deviation;
@@ -134,12 +147,8 @@ class Relative(Advantage):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse groups of one completion if the method compares completions within a group."""
-        if run.group_size == 1 and self.key == "group" and self.center != "none" and self.alone != "raw":
-            return [
-                "a group baseline compares several completions of one prompt, but batch.group_size is 1. "
-                "Use batch.group_size of 2 or more, or a method without group baseline (reinforce, reinforce_pp, ppo)"
-            ]
-        return []
+        compares = self.key == "group" and self.center != "none" and self.alone != "raw"
+        return super().refuse(run) if compares else []
 
 
 @part("advantage")

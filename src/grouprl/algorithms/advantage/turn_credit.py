@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.turn_returns import accumulated, has_turn, last_turn, on_tokens, turn_rewards, with_the_rest
@@ -25,7 +25,7 @@ Discount = Annotated[float, Field(ge=0, le=1)]
 
 
 @part("advantage")
-class TurnRelative(Advantage):
+class TurnRelative(GroupAdvantage):
     """An episode against its group, and each turn against the group's turns from the same state, or of its number.
 
     A = `episode`·A_E + `omega`·A_S. A_E is the episode's reward relative to its group; `over` "turns" lets every
@@ -141,10 +141,6 @@ class TurnRelative(Advantage):
             f"A_S = (G_k - mean_{{g,{self.key}}} G){spread},  G_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) r_l{cut}"
         )
 
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative("group").refuse(run)
-
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the discount has no effect if `omega` is 0."""
         if self.omega == 0 and self.gamma != type(self).gamma:
@@ -153,7 +149,7 @@ class TurnRelative(Advantage):
 
 
 @part("advantage")
-class NormalisedTurns(Advantage):
+class NormalisedTurns(GroupAdvantage):
     """IGPO: rewards of turns are first made comparable in the group, then accumulated (arXiv:2510.14967).
 
     z is the reward of a turn relative to all turns of the group: `together` all of them, or apart the rewards of turns
@@ -217,7 +213,3 @@ class NormalisedTurns(Advantage):
         spread = "" if self.scale == "none" else f" / (std_g r + {self.eps:g})"
         apart = "" if self.together else ", last turns apart"
         return f"A_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) z_l,  z = (r - mean_g r){spread}{apart}"
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative("group").refuse(run)

@@ -10,6 +10,10 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CRITIC, KL_NEED, ClipLow, in_the_update, kl_terms
 
+ST_PPO_PAPER = Paper(
+    "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training", "2511.20718", 2025
+)
+
 
 def turn_ppo(
     base: Method,
@@ -34,13 +38,7 @@ entry(
     turn_ppo,
     Card(
         title="Turn-PPO: turn-level importance sampling",
-        papers=[
-            Paper(
-                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training",
-                "2511.20718",
-                2025,
-            )
-        ],
+        papers=[ST_PPO_PAPER],
         summary="PPO with one ratio per turn, the geometric mean of its tokens' ratios.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(w_k A_t, clip(w_k, 1-ε, 1+ε) A_t) + value loss + β·KL,  "
@@ -101,13 +99,7 @@ entry(
     st_ppo,
     Card(
         title="ST-PPO: stabilised off-policy PPO for many turns",
-        papers=[
-            Paper(
-                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training",
-                "2511.20718",
-                2025,
-            )
-        ],
+        papers=[ST_PPO_PAPER],
         summary="Turn-PPO whose policy gradient is divided by the norm of what the clip leaves out of it.",
         formula=(
             "g ← g / max(‖C‖, least),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{t clipped} w_k A_t,  g the gradient of Turn-PPO's "

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask
 from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.token_weight.importance import GeometricImportance, MaskedImportance, TruncatedImportance
@@ -37,11 +36,6 @@ from grouprl.methods.settings import ClipLow, DualClip
 VANILLA = f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}"
 DUAL = "Dual clip at 3, token mean, no KL, as of every loss of verl's unless told otherwise"
 APART = "loss_agg_mode decides for entropy and KL alone: the policy loss has a mean of its own"
-
-
-def vanilla(low: float, high: float, dual: float | None) -> Clipped:
-    """Return the clip of loss_mode=vanilla."""
-    return Clipped(clip_low=low, clip_high=high, dual_clip=dual)
 
 
 def sapo_verl(tau_pos: Positive = 1.0, tau_neg: Positive = 1.05, norm_adv_by_std_in_grpo: bool = True) -> Method:

@@ -9,6 +9,12 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
+FISHER_PAPER = Paper(
+    "Stochastic Policy Gradient Methods: Improved Sample Complexity for Fisher-non-degenerate Policies",
+    "2302.01734",
+    2023,
+)
+
 
 def harpg(base: Method, power: NonNegative = 1.0, decay: NonNegative = 1.0, normalised: bool = True) -> Method:
     """Compose (N-)HARPG: REINFORCE whose momentum follows the gradient by products with the Hessian."""
@@ -20,13 +26,7 @@ entry(
     harpg,
     Card(
         title="Hessian-aided recursive policy gradient, normalised or not",
-        papers=[
-            Paper(
-                "Stochastic Policy Gradient Methods: Improved Sample Complexity for Fisher-non-degenerate Policies",
-                "2302.01734",
-                2023,
-            )
-        ],
+        papers=[FISHER_PAPER],
         summary="REINFORCE with momentum: old gradients are corrected by the curvature along the last step.",
         formula=(
             "θ_q = q·θ_t + (1-q)·θ_{t-1}, q ~ U[0, 1],  v_t = H(θ_q)(θ_t - θ_{t-1}), H = ∇²Φ + ∇Φ·∇log pᵀ on ŷ ~ π_q,  "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.transported import Transported
 from grouprl.core.numbers import NonNegative
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Reduction
+from grouprl.methods.policy_gradient.hessian_aided import FISHER_PAPER
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
@@ -20,13 +21,7 @@ entry(
     n_pg_igt,
     Card(
         title="Normalised policy gradient with implicit gradient transport",
-        papers=[
-            Paper(
-                "Stochastic Policy Gradient Methods: Improved Sample Complexity for Fisher-non-degenerate Policies",
-                "2302.01734",
-                2023,
-            )
-        ],
+        papers=[FISHER_PAPER],
         summary="REINFORCE with momentum: gradients are taken ahead of the weights, steps have the length of the rate.",
         formula=(
             "ϑ_t = θ_t + (1-η_t)/η_t·(θ_t - θ_{t-1}),  y ~ π_ϑ,  d_t = (1-η_t)·d_{t-1} + η_t·∇L(ϑ_t),  "

@@ -15,6 +15,10 @@ from grouprl.methods.preference.composing import TIES
 from grouprl.methods.preference.reward_models import TRAINS
 from grouprl.methods.registry import entry
 
+GPM_PAPER = Paper(
+    "General Preference Modeling with Preference Representations for Aligning Language Models", "2410.02197", 2024
+)
+
 
 def gpm(blocks: Count = 2, tau: Positive = 0.1) -> Method:
     """Compose the general preference model: mean over pairs of -log σ(s(w ≻ l)/τ), s skew-symmetric in the vectors of
@@ -33,13 +37,7 @@ entry(
     gpm,
     Card(
         title="GPM: general preference model",
-        papers=[
-            Paper(
-                "General Preference Modeling with Preference Representations for Aligning Language Models",
-                "2410.02197",
-                2024,
-            )
-        ],
+        papers=[GPM_PAPER],
         summary="A model that compares: preferences from vectors of completions, which may go in circles.",
         formula="L = mean_pairs[-log σ(s/τ)],  s = Σ_k v_(2k-1)(w)·v_2k(l) - v_2k(w)·v_(2k-1)(l)",
         defaults={

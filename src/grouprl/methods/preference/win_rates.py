@@ -21,6 +21,7 @@ from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import REFERENCE, TIES, of_pairs, one_pair
+from grouprl.methods.preference.general import GPM_PAPER
 from grouprl.methods.preference.online import DPO_PAIR, ITERATES, ONLINE, ROUNDS, SEVERAL
 from grouprl.methods.preference.play import BOTH, BY, WINS, WON, judged
 from grouprl.methods.registry import entry
@@ -241,13 +242,7 @@ entry(
     gpo,
     Card(
         title="GPO: general preference optimisation",
-        papers=[
-            Paper(
-                "General Preference Modeling with Preference Representations for Aligning Language Models",
-                "2410.02197",
-                2024,
-            )
-        ],
+        papers=[GPM_PAPER],
         summary="SPPO on preference scores, which tell a sure win from a narrow one and may go in circles.",
         formula="L = mean over completions of (s - A/β)²,  s = Σ_t log π/π_t,  A = mean_j log P(y ≻ y_j)/P(y_j ≻ y)",
         differs=[

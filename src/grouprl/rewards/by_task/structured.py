@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject, same_value
 from grouprl.rewards.contract import known_examples
 
 CALLS = re.compile(
@@ -42,11 +42,18 @@ def json_match(completion: str, answer: str, pairs: float = 0.6, length: float =
     if found is None:
         return {"pairs": 0.0, "length": 0.0, "format": 0.0, "correct": 0.0}
     keys = {*found, *wanted}
-    share = sum(key in found and key in wanted and same(found[key], wanted[key]) for key in keys) / max(1, len(keys))
+    share = sum(key in found and key in wanted and same_value(found[key], wanted[key]) for key in keys) / max(
+        1, len(keys)
+    )
     ours, theirs = len(completion.strip()), len(answer)
     near = min(ours, theirs) / max(ours, theirs)
     form = 1 - pairs - length
-    return {"pairs": pairs * share, "length": length * near, "format": form, "correct": float(same(found, wanted))}
+    return {
+        "pairs": pairs * share,
+        "length": length * near,
+        "format": form,
+        "correct": float(same_value(found, wanted)),
+    }
 
 
 @known_examples(
@@ -96,7 +103,7 @@ def same_calls(found: Sequence[Call], wanted: Sequence[Call]) -> bool:
     """Return whether two lists hold the same calls, in any order."""
     left = list(found)
     for call in wanted:
-        place = next((i for i, each in enumerate(left) if same(_bare(each), _bare(call))), None)
+        place = next((i for i, each in enumerate(left) if same_value(_bare(each), _bare(call))), None)
         if place is None:
             return False
         del left[place]
@@ -183,20 +190,9 @@ def read_calls(text: str) -> list[dict[str, object]] | None:
     return good if len(good) == len(calls) else None
 
 
-def same(ours: object, theirs: object) -> bool:
-    """Return whether two JSON values are equal: 7.0 is 7, true is not 1."""
-    if isinstance(ours, bool) or isinstance(theirs, bool):
-        return ours is theirs
-    if isinstance(ours, list) and isinstance(theirs, list):
-        return len(ours) == len(theirs) and all(map(same, ours, theirs))
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
-    return bool(ours == theirs)
-
-
 def _parameter_score(ours: Mapping[str, object], theirs: Mapping[str, object]) -> float:
     return overlap(list(ours), list(theirs)) + sum(
-        key in ours and same(ours[key], value) for key, value in theirs.items()
+        key in ours and same_value(ours[key], value) for key, value in theirs.items()
     )
 
 

@@ -8,14 +8,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
 @part("advantage")
-class AnchoredRelative(Advantage):
+class AnchoredRelative(GroupAdvantage):
     """Normalise the sampled completions by themselves; a demonstration gets λ times their largest advantage.
 
     From TempSamp-R1 (arXiv:2509.18056)."""
@@ -35,7 +35,3 @@ class AnchoredRelative(Advantage):
         adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=sampled_b)
         best_b = levels.extreme(adv_b, batch.group_b, sampled_b, largest=True)
         return batch.broadcast(torch.where(shown_b & batch.stats_b, self.anchor * best_b, adv_b))
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative().refuse(run)

@@ -9,10 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.data_part import DataPart, RunContext
 from grouprl.algorithms.lines import compared
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.levels import Scale
@@ -28,7 +28,7 @@ def weight(multiplier: float, cost: float, limit: float, rate: float) -> float:
 
 
 @part("advantage")
-class Lagrangian(Advantage, DataPart):
+class Lagrangian(GroupAdvantage, DataPart):
     """(A_r - λ'·A_c)/(1 + λ') with A_r and A_c of reward and cost, each relative to its group (CAL, ICLR 2024, eq. 7).
 
     λ' = max(0, λ + c·(C - d)), C the step's mean cost, d its `limit`, c `augmented`: the constraint weighs more where
@@ -103,7 +103,3 @@ class Lagrangian(Advantage, DataPart):
             f"    adv_b = adv_b + share_b * ({one}) * (counts_b & value_b.isfinite())\n"
             "adv_bt = adv_b[:, None] * mask_bt"
         )
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative(alone="zero").refuse(run)

@@ -8,14 +8,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
 @part("advantage")
-class MeanScaled(Advantage):
+class MeanScaled(GroupAdvantage):
     """MaxRL: (R - mean_g R)/(mean_g R + eps); 0 where the mean is not above 0.
 
     With rewards of 0 and 1 the gradient of E[R] is divided by the share of correct completions, which makes it, up to
@@ -37,7 +37,3 @@ adv_bt = adv_b[:, None] * mask_bt"""
         mean_b = levels.mean(reward_b, batch.group_b, weight_b)
         scaled_b = around_b / torch.where(mean_b > 0, mean_b + self.eps, 1)
         return batch.broadcast(torch.where(mean_b > 0, scaled_b, 0))
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative("group").refuse(run)

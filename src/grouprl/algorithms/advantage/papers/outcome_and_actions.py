@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.lines import compared
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.turn_returns import has_turn, on_tokens, turn_rewards
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -16,7 +16,7 @@ from grouprl.core.numbers import NonNegative
 
 
 @part("advantage")
-class OutcomeAndActions(Advantage):
+class OutcomeAndActions(GroupAdvantage):
     """HRPO: the outcome relative to its group, plus the reward of each action as it is (MasHost, arXiv:2506.08507).
 
     A_t = A_O + `weight`·r(turn of t). A_O is the episode's reward without the rewards of its turns, relative to its
@@ -59,7 +59,3 @@ class OutcomeAndActions(Advantage):
     def formula(self) -> str:
         spread = "" if self.scale == "none" else f" / (std_g R_O + {self.eps:g})"
         return f"A_t = (R_O - mean_g R_O){spread} + {self.weight:g}·r(turn of t),  R_O = R - Σ r"
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative("group").refuse(run)

@@ -9,14 +9,14 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
 @part("advantage")
-class PlanRelative(Advantage):
+class PlanRelative(GroupAdvantage):
     """PTA-GRPO: a plan is worth the mean reward of its continuations (arXiv:2510.01833).
 
     `keys.plan` numbers the plans of a prompt. `credit="shared"`: R + w·value for the whole completion, judged in the
@@ -92,7 +92,3 @@ class PlanRelative(Advantage):
             if self.credit == "shared"
             else "plan_relative gives the tokens of the plan no gradient: its weight is 0"
         ]
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative().refuse(run)

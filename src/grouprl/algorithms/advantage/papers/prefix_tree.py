@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
@@ -29,7 +29,7 @@ def nodes(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 @part("advantage")
-class PrefixTree(Advantage):
+class PrefixTree(GroupAdvantage):
     """Reward of the completions that take this token here, minus that of those that share the prefix but do not.
 
     A(v|u) = mean R of completions through u and v - mean R of completions through u without v; 0 where nothing branches
@@ -65,7 +65,3 @@ class PrefixTree(Advantage):
         branches_n = (rest_count_n > 0) & levels.differs(reward_n, prefix_n)
         out_bt[active_bt] = torch.where(branches_n, around_n, 0)
         return out_bt
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, whose tree has no branch."""
-        return Relative().refuse(run)

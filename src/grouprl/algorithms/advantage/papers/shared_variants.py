@@ -9,15 +9,15 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.lines import compared
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
 @part("advantage")
-class SharedVariants(Advantage):
+class SharedVariants(GroupAdvantage):
     """Compare each completion with those to all variants of its prompt and to its own (Share-GRPO, arXiv:2505.16673).
 
     `group_b` is the prompt, `keys.variant` the variant whose prompt the row has, `keys.own` 1 where the completion was
@@ -69,7 +69,3 @@ class SharedVariants(Advantage):
     def formula(self) -> str:
         std = "" if self.scale == "none" else f"/(std + {self.eps:g})"
         return f"A = (R - mean_g){std} + {self.local_weight:g}·[own]·(R - mean_{{g,variant}}){std}"
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative().refuse(run)

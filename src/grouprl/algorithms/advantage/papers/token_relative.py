@@ -9,14 +9,14 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
+from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
 @part("advantage")
-class TokenRelative(Advantage):
+class TokenRelative(GroupAdvantage):
     """Reward relative to the mean and spread over the group's *tokens*: long completions count more (HAPO's TLGA).
 
     Every token carries its completion's reward, so Σ_tokens A = 0 in each group. A group in which some |A| reaches
@@ -56,7 +56,3 @@ class TokenRelative(Advantage):
     def words(self) -> str:
         limit = "" if self.limit is None else f"; groups with an |A| of {self.limit:g} or more as in GRPO"
         return f"reward minus the mean over the group's tokens, divided by their standard deviation{limit}"
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative().refuse(run)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.advantage.advantage import GroupAdvantage
 from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
 from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
@@ -38,12 +38,8 @@ def of_strategy(batch: Batch, strategy_b: Tensor) -> Tensor:
     return levels.relative(batch.total_reward_b, strategy_b, scale="none", eps=0.0, weight_n=weight_b)
 
 
-class _OfStrategies(Advantage):
+class _OfStrategies(GroupAdvantage):
     reads = ("keys.variant",)
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups of one completion, which have nothing to be compared with."""
-        return Relative().refuse(run)
 
 
 @part("advantage")

@@ -215,12 +215,7 @@ class Preferences(GeneratedTask):
         if self.in_circles:
             return ()
         example = self.example("train", 0)
-        other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
-        return (
-            KnownExample(self.solve(example), example.columns, True),
-            KnownExample(other, example.columns, False),
-            KnownExample("", example.columns, False),
-        )
+        return known_words(example, self.solve(example))
 
     def _labelled(self, wanted: str, annotator: int, rng: random.Random) -> tuple[str, bool]:
         """Return a word and whether it is liked; for an uneven task the prompt's first letter may say which."""
@@ -276,6 +271,12 @@ class Preferences(GeneratedTask):
         """Return the score that a judge compares: an annotator's taste, and the length."""
         pleases = wanted if self.annotators == 1 else wanted[annotator]
         return share_of(word, pleases) + self.length_bias * len(word)
+
+
+def known_words(example: Example, right: str) -> tuple[KnownExample, ...]:
+    """Return a right word for a prompt, and two wrong ones: of a letter that is not asked for, and of none."""
+    other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
+    return tuple(KnownExample(word, example.columns, word == right) for word in (right, other, ""))
 
 
 def share_of(word: str, letters: str) -> float:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
-from grouprl.tasks.builtin.single_turn.preferences import LETTERS, WANTED, share_of
+from grouprl.tasks.builtin.single_turn.preferences import LETTERS, WANTED, known_words, share_of
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
@@ -98,12 +98,7 @@ class Words(GeneratedTask):
         if self.directions or self.variety:
             return ()
         example = self.example("train", 0)
-        other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
-        return (
-            KnownExample(self.solve(example), example.columns, True),
-            KnownExample(other, example.columns, False),
-            KnownExample("", example.columns, False),
-        )
+        return known_words(example, self.solve(example))
 
 
 def liked_word(completion: str, *, wanted: str) -> float:
