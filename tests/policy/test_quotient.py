@@ -99,7 +99,7 @@ def test_other_observations_and_sizes_that_do_not_divide_are_told() -> None:
         Quotient(Build(spaces=Tsp(4).spaces))
     with pytest.raises(InputError, match="reads DictSpace"):
         Quotient(Build(spaces=Spaces(Box((3,)), Discrete(2))))
-    with pytest.raises(InputError, match="reads a rest"):
+    with pytest.raises(InputError, match="reads the rest"):
         Quotient(Build(spaces=Spaces(DictSpace({"rest": Box((3,))}), Discrete(2))))
     with pytest.raises(InputError, match="heads must divide"):
         Quotient(Build(spaces=Tsp(4).rest_spaces(0)), width=6, heads=4)

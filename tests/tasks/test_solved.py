@@ -98,7 +98,7 @@ def test_imitation_makes_shorter_tours_than_the_nearest_city(tmp_path: Path) -> 
 def test_groups_are_of_one_and_a_policy_that_reads_rests_needs_some() -> None:
     several = parse_config({**settings(), "batch": {"prompts": 4, "group_size": 4}})
     assert any("up to 1 rows" in str(each) for each in plan(several).refusals)
-    with pytest.raises(InputError, match="reads a rest"):
+    with pytest.raises(InputError, match="reads the rest"):
         plan(parse_config(settings(state="whole")))
     cloned = parse_config({**settings(state="whole"), "model": {"name": "pointer"}})
     assert not plan(cloned).refusals

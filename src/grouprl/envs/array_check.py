@@ -1,4 +1,4 @@
-"""Checking an environment over arrays: it is shown to the examiner of environments as one of text."""
+"""Checking an environment over arrays: spelt as text, it is played as any environment of text is."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _parts(rewards: Sequence[Floats]) -> tuple[float, float, float]:
     if not np.isfinite(found).all():
         largest = max(float(np.abs(group).max()) for group in rewards)
         raise InputError(
-            f"rewards of the pilot up to {largest:g}", "their squares are numbers", "Scale the reward down"
+            f"rewards of the pilot up to {largest:g}", "their squares must be finite numbers", "Scale the reward down"
         )
     return found
 

@@ -72,8 +72,8 @@ class ResolvedRun:
 
     @property
     def guides(self) -> Mapping[str, float]:
-        """The shares of the models whose weights the reference averages, by folder; empty if it is the policy's own
-        beginning, which `initial` also stands for in an average.
+        """The share of each model in the average of weights that is the reference, by folder; `initial` is the policy
+        as it began, and the result is empty if the reference is that alone.
         """
         chosen = self.config.model.reference
         if isinstance(chosen, dict):

@@ -106,7 +106,7 @@ class NamedParameters:
         yield from self.named_parameters()
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Return copies of everything that training changes on the CPU, by name."""
+        """Return copies on the CPU of everything that training changes, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.named_state()}
 
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:

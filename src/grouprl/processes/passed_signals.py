@@ -1,4 +1,4 @@
-"""Signals that this process hears and another one has to end by."""
+"""Signals that reach this process and are to end another one."""
 
 from __future__ import annotations
 

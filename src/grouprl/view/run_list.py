@@ -46,7 +46,7 @@ def run_lines(root: Path) -> list[RunLine]:
     if not root.is_dir():
         raise InputError(
             f"the folder {root} does not exist",
-            "runs are listed from the folder that holds theirs",
+            "runs are listed from the folder that holds their folders",
             "Name it: grouprl runs FOLDER",
         )
     configs = [own] if (own := root.resolve() / "config.yaml").is_file() else root.glob("*/config.yaml")

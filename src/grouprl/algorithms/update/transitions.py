@@ -65,7 +65,7 @@ class Transitions(Update):
         if has_memory(learner.policy):
             raise InputError(
                 f"the update '{self.name}' with a policy that remembers",
-                "it scores actions alone, and theirs depend on what came before",
+                "it scores each action by itself, and this policy's actions depend on what came before",
                 "Take a method that keeps rows whole: ppo, grpo …",
             )
         count = apart.size[0]

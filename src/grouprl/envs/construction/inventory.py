@@ -129,7 +129,7 @@ def base_stock(world: Inventory) -> int:
 
 
 def ordering_up_to(level: int, largest: int) -> Rule:
-    """Return the rule that orders what stock and orders on their way lack of `level`."""
+    """Return the rule that orders as much as stock and orders on their way fall short of `level`."""
     return lambda stock, coming: min(max(level - stock - sum(coming), 0), largest)
 
 

@@ -108,7 +108,7 @@ class ConstructionWorld:
 
 
 class RestWorld(ConstructionWorld):
-    """The same episode of which only what is left of the instance is seen: the states of BQ-NCO (arXiv:2301.03313).
+    """An episode in which only what is left of the instance is seen: the states of BQ-NCO (arXiv:2301.03313).
 
     Two beginnings after which the same nodes are left, between the same ends, show the same numbers: their past is
     forgotten. A node that is not left is all zeros.

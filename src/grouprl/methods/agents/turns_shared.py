@@ -75,7 +75,7 @@ entry(
         defaults={
             "gain_weight": "the paper: gains count in full",
             "measure": "the paper: the difference of probabilities; the authors' code has log-probs as an option",
-            "before": "none: what the task's solution stands behind; for models that think aloud as the authors do, "
+            "before": "none: the text before the task's solution; for models that think aloud as the authors do, "
             "'Now there\\'s enough information to answer</think><answer> '",
             "together": "the authors' code now: gains and outcomes are normalised apart (joint before)",
             "gamma": "the authors' code: 1",

@@ -56,7 +56,7 @@ entry(
             Reduction(
                 "sft",
                 settings={"observation": 0.0, "to_go": 0.0},
-                why="cloning; behind this policy it is the decision transformer",
+                why="cloning; with this policy it is the decision transformer",
             )
         ],
         needs=[

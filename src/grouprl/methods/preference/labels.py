@@ -89,7 +89,7 @@ entry(
         summary="Learns from completions that are liked or not, one by one, against what the policy gains on average.",
         formula=(
             "L = mean of λ_D·[1 - σ(β·(s - z0))] if liked, λ_U·[1 - σ(β·(z0 - s))] if not,  s = Σ_t log π/π_ref,  "
-            "z0 = max(0, mean of s over completions behind other prompts) (detached)"
+            "z0 = max(0, mean of s over completions after other prompts) (detached)"
         ),
         defaults={
             "beta": "the paper: 0.1",
@@ -103,7 +103,11 @@ entry(
             ONE_STEP,
             GROUPS,
         ],
-        needs=[REFERENCE, LABELS, "at least two prompts per step, whose completions are shown behind each other"],
+        needs=[
+            REFERENCE,
+            LABELS,
+            "at least two prompts per step, so that each completion can be scored after another one",
+        ],
         source="the paper, eq. 7 and 8; TRL 1.16.0, trainer/kto_trainer.py, KTOTrainer._compute_loss",
         golden=[SMALL, LARGE],
         notes=["A completion whose score is far from the baseline, on either side, teaches nothing."],

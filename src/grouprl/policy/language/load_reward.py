@@ -312,7 +312,7 @@ def _check_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, s
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The reward model {spec} has no end token",
-            "a completion is scored with the end token behind it",
+            "a completion is scored with the end token after it",
             "Set eos_token in tokenizer_config.json",
         )
 

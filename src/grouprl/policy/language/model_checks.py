@@ -84,7 +84,7 @@ def check_whole(folder: Path) -> None:
 
 
 def check_sizes(file: Path) -> None:
-    """Check that each size that a config.json states as one number is that of a model.
+    """Check each size that a config.json states as one number.
 
     Raises:
         InputError: one of them is not a whole number, or less than 1, or there are too many layers.

@@ -55,7 +55,7 @@ def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, spec
 
 
 def encode_onward(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Encode texts as they stand behind other text: without the blank that some tokenizers put before a whole one.
+    """Encode texts as they stand after other text: without the blank that some tokenizers put before a whole one.
 
     Raises:
         InputError: as `encode` does.
@@ -72,9 +72,9 @@ def _onward(tokenizer: PreTrainedTokenizerBase, text: str, alone: list[int]) -> 
 
 
 def encode_after(policy: TextSide, before: Sequence[Sequence[int]], texts: Sequence[str]) -> list[list[int]]:
-    """Encode each text as the tokenizer would if it stood behind these tokens, so that none holds a part of both.
+    """Encode each text as the tokenizer would if it stood after these tokens, so that none holds a part of both.
 
-    A tokenizer that puts a blank before a text may do so behind a control token, too.
+    A tokenizer that puts a blank before a text may do so after a control token, too.
     """
     found = policy.encode_all(texts)
     if not adds_blank(policy.tokenizer):
@@ -222,7 +222,7 @@ class TextModel(NamedParameters):
         return encode_onward(self.tokenizer, [text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many plain texts that stand behind others; raises InputError as the function `encode` does."""
+        """Encode many plain texts that stand after others; raises InputError as the function `encode` does."""
         return encode_onward(self.tokenizer, texts)
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:

@@ -108,7 +108,7 @@ def _columns(spaces: Spaces) -> int:
     if not isinstance(rest, Box) or len(rest.shape) != 2 or rest.shape[1] < 4:
         raise InputError(
             f"the observations {sorted(observation.spaces)}",
-            "the policy quotient reads a rest of an instance",
+            "the policy quotient reads the rest of an instance",
             "Set task.state to rest for construct:tsp, cvrp or knapsack, or take model: pointer",
         )
     return rest.shape[1]

@@ -29,7 +29,7 @@ def shapley(
         raise InputError("A fact appears twice", "facts must be distinct", "Pass each fact once")
     if orders is None and len(whole) > 16:
         raise InputError(
-            f"{len(whole)} facts have 2^{len(whole)} subsets", "exact values allow 16 facts", "Set orders=100"
+            f"{len(whole)} facts have 2^{len(whole)} subsets", "exact values allow at most 16 facts", "Set orders=100"
         )
     if orders is not None and orders < 1:
         raise InputError(f"orders={orders}", "it must be at least 1", "Set orders=100")

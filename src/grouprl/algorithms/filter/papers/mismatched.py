@@ -19,7 +19,7 @@ ABSENT = (
 class MismatchedApart(Filter):
     """Completions that stand after another prompt have no loss and count in no statistics; they are only scored."""
 
-    says = "completions behind other prompts are scored for a baseline, and are not in the loss"
+    says = "completions after other prompts are scored for a baseline, and are not in the loss"
     reads = (MISMATCHED,)
 
     def __call__(self, batch: Batch) -> Batch:

@@ -64,7 +64,7 @@ class MaskedImportanceObjective(Surrogate):
         return f"-M_t·sg[min(π/π_behavior, {cap})]·A_t·log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say when the mask has no effect (one update per rollout) and the weight neither (an exact sampler, too)."""
+        """Say when the mask has no effect (one update per rollout), and when the weight has none (an exact sampler)."""
         return idle_ratio(run, "old", f"the mask [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 

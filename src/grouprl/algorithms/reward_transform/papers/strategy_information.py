@@ -113,7 +113,7 @@ class StrategyInformation(RewardTransform, DataPart):
         if spaces is None or seen.get(TOLD) != Discrete(self.strategies):
             raise InputError(
                 f"{self.name} has {self.strategies} strategies, and agents see {', '.join(seen) or 'nothing by name'}",
-                f"agents are told one of as many strategies, in the entry '{TOLD}' of what they see",
+                f"agents are told which of as many strategies they play, in the entry '{TOLD}' of what they see",
                 "Set task.config.strategies to method.strategies, in a world like envs.builtin.meeting:MeetingPlaces",
             )
         known_bt, inputs = batch.mask_bt, cast("SeenNumbers", batch.inputs)
