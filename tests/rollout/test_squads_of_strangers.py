@@ -21,20 +21,27 @@ def squad(wrong: Any, kind: str = "squad") -> Any:
     return load_task({"name": f"{kind}:{FILE}:Rounds", "config": {"wrong": wrong}})
 
 
-def test_agents_that_have_ended_do_not_act_though_the_environment_still_lists_them() -> None:
-    """a plays rounds 1, 2 and 3, b only the first: 1 + 2 + 3 and 1; then the episode is over."""
-    task = squad("listed")
+def played(task: Any, turns: int) -> tuple[list[str], dict[str, float], bool]:
+    """Act `turns` times, and return who acted, what each earned and whether the episode is over."""
     environment = task.environment()
     shown, earned, acted = environment.reset(task.example("train", 0), 0), {"a": 0.0, "b": 0.0}, []
-    for _ in range(4):
+    for _ in range(turns):
         acted.append(shown.agent)
         step = environment.step(1)
         shown = step.observation
         for agent, reward in step.rewards.items():
             earned[agent] += reward
-    assert acted == ["a", "b", "a", "a"]
-    assert step.terminated
-    assert earned == {"a": 6.0, "b": 1.0}
+    return acted, earned, step.terminated
+
+
+def test_agents_that_have_ended_do_not_act_though_the_environment_still_lists_them() -> None:
+    """a plays rounds 1, 2 and 3, b only the first: 1 + 2 + 3 and 1; then the episode is over."""
+    assert played(squad("listed"), 4) == (["a", "b", "a", "a"], {"a": 6.0, "b": 1.0}, True)
+
+
+def test_an_agent_that_was_taken_off_the_list_may_come_back() -> None:
+    """a plays rounds 1, 2 and 3, b the first and the last."""
+    assert played(squad("back"), 5) == (["a", "b", "a", "a", "b"], {"a": 6.0, "b": 4.0}, True)
 
 
 def test_an_action_that_is_one_real_number_stays_real() -> None:

@@ -12,10 +12,10 @@ from pettingzoo import ParallelEnv
 class Rounds(ParallelEnv):  # type: ignore[misc]
     """Three rounds, of which round t pays t to all that act.
 
-    `wrong`: "listed", those that have ended stay in `agents` (`b` ends after round 1); "real", an action is one real
-    number and pays itself; "unknown", an agent that was not named; "close", it does not close; a list: the names;
-    "nameless", it names none; a mapping: what it returns in place of the value of
-    that name ("rewards", "ended", "cut", "infos", "agents"), by agent.
+    `wrong`: "listed", those that have ended stay in `agents` (`b` ends after round 1); "back", `b` ends after round 1,
+    too, is gone for round 2 and back for round 3; "real", an action is one real number and pays itself; "unknown", an
+    agent that was not named; "close", it does not close; a list: the names; "nameless", it names none; a mapping: what
+    it returns in place of the value of that name ("rewards", "ended", "cut", "infos", "agents"), by agent.
     """
 
     metadata = {"name": "rounds"}  # noqa: RUF012
@@ -40,12 +40,14 @@ class Rounds(ParallelEnv):  # type: ignore[misc]
         assert self.wrong != "listed" or self.time == 0 or "b" not in actions, "the dead act"
         self.time += 1
         acted, over = list(actions), self.time == 3
-        seen, paid = (
-            self._seen(),
-            {agent: float(actions[agent] if self.wrong == "real" else self.time) for agent in acted},
-        )
-        ended = {agent: over or (self.wrong == "listed" and agent == "b") for agent in self.agents}
+        seen = self._seen()
+        paid = {agent: float(actions[agent] if self.wrong == "real" else self.time) for agent in acted}
+        early = self.wrong == "listed" or (self.wrong == "back" and self.time == 1)
+        ended = {agent: over or (early and agent == "b") for agent in self.agents}
         self.agents = self.agents if self.wrong == "listed" else [agent for agent in acted if not ended[agent]]
+        if self.wrong == "back" and self.time == 2:
+            self.agents = ["a", "b"]
+            seen = self._seen()
         odd = self.wrong if isinstance(self.wrong, dict) else {}
         self.agents = odd.get("agents", self.agents)
         cut = dict.fromkeys(acted, False)
