@@ -140,7 +140,7 @@ def test_every_budget_is_sampled_with_its_own_prompt_and_numbers():
 
 @pytest.mark.parametrize("budgets", [(4, 4), (8, 2), (0.5, 8)])
 def test_budgets_rise_in_one_unit(budgets):
-    with pytest.raises(InputError, match="budgets must rise"):
+    with pytest.raises(InputError, match="Budgets must rise"):
         build_part("allocation", "budget_prompts", {"budgets": budgets})
 
 
@@ -268,7 +268,7 @@ def test_which_prompts_are_sampled_again_depends_on_the_seed_alone():
 
 
 def test_hot_is_hotter_than_cool():
-    with pytest.raises(InputError, match="hot must be the higher"):
+    with pytest.raises(InputError, match="Hot must be the higher"):
         build_part("augment", "tempered_extras", {"hot": 0.7})
 
 

@@ -248,13 +248,13 @@ def test_what_is_no_team_is_told(tmp_path: Any) -> None:
     build = Build(InfiltratedJury().spaces, seed=1)
     with pytest.raises(InputError, match="is not a file"):
         Saboteur(build, team=str(tmp_path / "none"), members=5)
-    with pytest.raises(InputError, match="the first `members` agents are the team"):
+    with pytest.raises(InputError, match="The first `members` agents are the team"):
         Saboteur(build, members=2, adversary=2)
     Mlp(Build(Spaces(Box((3,)), Discrete(2)))).save(tmp_path / "other")
     with pytest.raises(InputError, match="reads 3 numbers"):
         Saboteur(build, team=str(tmp_path / "other"), members=5)
     save_file({"encoder.weight": torch.zeros(1)}, tmp_path / "odd.safetensors")
-    with pytest.raises(InputError, match="a team is a plain mlp"):
+    with pytest.raises(InputError, match="A team is a plain mlp"):
         Saboteur(build, team=str(tmp_path / "odd.safetensors"), members=5)
 
 

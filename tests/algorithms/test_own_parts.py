@@ -219,7 +219,7 @@ def test_metrics_of_a_part_are_in_the_glossary() -> None:
         ({"own_gate": Metric(words="something else")}, "defined twice"),
         ({"own_other": Metric()}, "what it measures"),
         ({"own_other": "tokens that pass"}, r"Metric\("),
-        ({"own_other": Metric(words="x", group="mine")}, "groups are"),
+        ({"own_other": Metric(words="x", group="mine")}, "Groups are"),
     ):
         with pytest.raises(InputError, match=words):
             own("objective", lambda x, b: x, grouprl.Objective, metrics=wrong)
@@ -299,7 +299,7 @@ def test_a_formula_that_is_missing_and_a_mask_that_is_not_the_parts_are_told() -
         def __call__(self) -> None:  # type: ignore[override]
             """Take no batch."""
 
-    with pytest.raises(BrokenContract, match=r"'deaf' cannot be called: .* 1 positional argument.*py:\d+\)\. a part"):
+    with pytest.raises(BrokenContract, match=r"'deaf' cannot be called: .* 1 positional argument.*py:\d+\)\. A part"):
         with_parts(advantage=part("advantage")(Deaf)()).prepare(batch())
     other = own("filter", lambda b: b.replace(mask_bt=~small([1.0, 0.0], [2, 1]).mask_bt))
     with pytest.raises(BrokenContract, match=r"'tried_filter' returned another mask_bt.*loss_mask_bt instead"):
@@ -327,10 +327,10 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"says": 3}, "says = 3. it must be a text"),
+        ({"says": 3}, "says = 3. It must be a text"),
         ({"reads": "old_bt"}, r"reads = 'old_bt'.*Write reads = \(\"old_bt\",\)"),
-        ({"idle_at": "coef"}, r"idle_at = 'coef'. it must be a setting, .*Write idle_at = \(\"coef\", 0, "),
-        ({"couples": "rows"}, "couples = 'rows'. it must be one of sequence, group, batch"),
+        ({"idle_at": "coef"}, r"idle_at = 'coef'. It must be a setting, .*Write idle_at = \(\"coef\", 0, "),
+        ({"couples": "rows"}, "couples = 'rows'. It must be one of sequence, group, batch"),
         ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
         ({"entropy": True}, r"entropy = True. a part names .*Write asks = \(\"entropy\",\)"),
         ({"cross": 1.2}, r"cross = 1\.2.*Write asks = \(\"cross@1\.2\",\)"),

@@ -93,8 +93,8 @@ def test_a_data_part_names_the_fields_that_it_fills(forget):
 @pytest.mark.parametrize(
     ("attribute", "text", "message"),
     [
-        ("says", "at most {round} rounds", "no|must be one of the part's settings.*rounds"),
-        ("equation", "x^{", "names of settings are written in braces"),
+        ("says", "At most {round} rounds", "no|must be one of the part's settings.*rounds"),
+        ("equation", "x^{", "Names of settings are written in braces"),
         ("reads", ("{against}_bt",), "'{against}'"),
     ],
 )

@@ -241,5 +241,5 @@ def test_a_reward_clip_with_two_bounds():
     assert grouprl.method("reinforce_pp", reward_clip=(-1.0, 5.0)).reward_transform == (
         RewardClip(low=-1.0, limit=5.0),
     )
-    with pytest.raises(InputError, match="low must be below limit"):
+    with pytest.raises(InputError, match="Low must be below limit"):
         grouprl.method("reinforce_pp", reward_clip=(5.0, 5.0))

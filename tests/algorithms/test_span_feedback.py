@@ -55,7 +55,7 @@ def wrong(completion: str, **columns: Any) -> Any:
 def test_feedback_of_another_kind_is_refused():
     context = FakeContext((1.0,) * 8, completions=1, prompts=1)
     rows = context.sample(context.take(1))
-    with pytest.raises(InputError, match="it must return"):
+    with pytest.raises(InputError, match="It must return"):
         SpanFeedback(function=f"{__file__}:wrong").fill(context.batch(rows), rows, context)
     assert "no function to ask" in SpanFeedback().refuse(RunFacts())[0]
 

@@ -176,7 +176,7 @@ def test_rollouts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     [
         ({"prompt": "p", "chosen": "a"}, "rejected"),
         ({"prompt": "p", "chosen": "a", "rejected": "a"}, "the same"),
-        ({"prompt": "p", "chosen": "a", "rejected": ""}, "a completion is text"),
+        ({"prompt": "p", "chosen": "a", "rejected": ""}, "A completion is text"),
         ({"prompt": "p", "chosen": "a", "rejected": [{"role": "user", "content": "b"}]}, "assistant"),
     ],
 )

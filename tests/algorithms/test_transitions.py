@@ -124,7 +124,7 @@ def test_what_compares_rows_or_reads_text_is_refused() -> None:
     with pytest.raises(InputError, match="sees a whole"):
         list(Transitions()(Recording(paired), batch))  # type: ignore[arg-type]
     tokens = Tokens(((1,),) * 3, ((1, 2, 3, 4), (1,), (1, 2, 3)))
-    with pytest.raises(InputError, match="only policies over arrays"):
+    with pytest.raises(InputError, match="Only policies over arrays"):
         actions_apart(batch.replace(inputs=tokens))
 
 

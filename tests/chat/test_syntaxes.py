@@ -268,7 +268,7 @@ def test_a_syntax_of_ones_own_by_name() -> None:
     assert form_named(f"{__file__}:Shout").read("!f").calls == (Call("f", {}),)
     with pytest.raises(InputError, match="Did you mean 'mistral'"):
         form_named("mistrall")
-    with pytest.raises(InputError, match=r"it must be a grouprl\.tools\.Form"):
+    with pytest.raises(InputError, match=r"It must be a grouprl\.tools\.Form"):
         form_named(f"{__file__}:SIGNS")
 
 

@@ -167,7 +167,7 @@ def test_an_empty_file_is_told_to_be_empty(tmp_path):
             {"model": {"agents": "sepparate"}},
             "model.agents = 'sepparate'. Input should be 'shared', 'separate' or 'heads'",
         ),
-        ({"run": {"threads": "foo"}}, "run.threads = 'foo'. it must be a whole number"),
+        ({"run": {"threads": "foo"}}, "run.threads = 'foo'. It must be a whole number"),
         ({"run": {"threads": 0}}, "or: Input should be 'auto'"),
     ],
 )
@@ -193,7 +193,7 @@ def test_broken_yaml_is_shown_with_its_line(text, words):
 
 
 def test_a_section_that_is_no_mapping_is_told_what_it_holds():
-    with pytest.raises(InputError, match=r"batch = 32\. it has settings of its own: prompts, group"):
+    with pytest.raises(InputError, match=r"batch = 32\. It has settings of its own: prompts, group"):
         parse_config({"batch": 32})
 
 
@@ -208,7 +208,7 @@ def test_a_section_that_is_no_mapping_is_told_what_it_holds():
 def test_a_value_in_place_of_a_section_is_shown_as_its_first_setting_where_it_can_be_that(given, remedy):
     with pytest.raises(InputError) as caught:
         parse_config(given)
-    assert "it has settings of its own" in str(caught.value)
+    assert "It has settings of its own" in str(caught.value)
     assert (remedy in str(caught.value)) if remedy else ("is meant" not in str(caught.value))
 
 
@@ -220,7 +220,7 @@ def test_nothing_stands_for_a_text_that_is_empty_by_default():
     apply_change(data, "reward.judge.model=")
     assert parse_config(data).reward.judge.model == ""
     apply_change(data, "reward.judge.url=")
-    with pytest.raises(InputError, match=r"reward\.judge\.url = None\. it must be a text"):
+    with pytest.raises(InputError, match=r"reward\.judge\.url = None\. It must be a text"):
         parse_config(data)
 
 

@@ -143,7 +143,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         (BOMB, "values once its aliases"),
         ("", "is empty"),
         ("- 1\n", "holds list"),
-        ("steps: true\n", "true is given where a number"),
+        ("steps: true\n", "True is given where a number"),
         ("optim: {lr: .inf}\n", "finite"),
         ("seed: 99999999999999999999\n", "less than"),
         ("task: {name: addition, 3: 4}\n", "3"),

@@ -167,7 +167,7 @@ def test_objects_of_packages_are_named_by_their_module() -> None:
 
 @pytest.mark.parametrize("nameless", [lambda completion: 1.0, Paying(2.0), functools.partial(half)])
 def test_what_has_no_name_is_refused(nameless: object) -> None:
-    with pytest.raises(InputError, match=r"reward: .* has no name\. processes of a run import it.*def or class"):
+    with pytest.raises(InputError, match=r"reward: .* has no name\. Processes of a run import it.*def or class"):
         without_objects({"reward": nameless})
 
 
@@ -256,7 +256,7 @@ def test_a_comparison_takes_methods_and_functions_that_make_them() -> None:
     methods = [without_object("method", each) for each in ("grpo", doubled)]
     design = designed({**SMALL, "task": Letters}, methods, seeds=2)  # type: ignore[arg-type]
     assert [arm.label for arm in design.arms] == ["grpo", "test_python_objects.py:doubled"]
-    with pytest.raises(InputError, match=r"methods has 3\. each is a name"):
+    with pytest.raises(InputError, match=r"methods has 3\. Each is a name"):
         grouprl.compare(SMALL, ["grpo", 3], console=quiet())  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"a method with parts of .*Give the function"):
         without_object("method", doubled())
@@ -280,7 +280,7 @@ def test_a_program_that_trains_as_it_is_imported_is_told_so(tmp_path: Path) -> N
     program.write_text(PROGRAM.format(settings=SMALL))
     ended = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
-    said = "program.py calls grouprl.train as it is imported. the processes of a run import the files"
+    said = "program.py calls grouprl.train as it is imported. The processes of a run import the files"
     assert said in ended.stderr
     assert '__name__ == "__main__"' in ended.stderr
     assert not (tmp_path / "run").exists()

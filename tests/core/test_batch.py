@@ -19,8 +19,8 @@ def make(**changes) -> Batch:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask_bt": MASK.long()}, "it must be"),
-        ({"mask_bt": MASK[0]}, "it must be"),
+        ({"mask_bt": MASK.long()}, "It must be"),
+        ({"mask_bt": MASK[0]}, "It must be"),
         ({"reward_b": f64([1.0])}, r"reward_b has shape \[1\].*\[B\] = \[2\]"),
         ({"reward_b": torch.tensor([1, 0])}, "must be a float type"),
         ({"reward_b": f64([1.0, torch.nan])}, "reward_b is not finite in row 1 .group 0."),

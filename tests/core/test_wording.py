@@ -1,9 +1,8 @@
-"""Errors as one line of plain sentences."""
+"""Errors as plain sentences."""
 
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.core.wording import in_one_line
 
 
 @pytest.mark.parametrize(
@@ -12,7 +11,10 @@ from grouprl.core.wording import in_one_line
         ("set it to 2", "Set it to 2."),
         ("batch.group_size: 2", "batch.group_size: 2."),
         ("grouprl launch -n 2 train run.yaml", "grouprl launch -n 2 train run.yaml."),
+        ("it is to be 2", "it is to be 2."),
+        ("", ""),
+        ("-a\n+b\n", "-a\n+b\n"),
     ],
 )
 def test_sentences_begin_with_a_capital_unless_with_a_name(remedy: str, shown: str) -> None:
-    assert in_one_line(InputError("it is 3", "it must be even.", remedy)) == f"it is 3. It must be even. {shown}"
+    assert str(InputError("it = 3", "that must be even.", remedy)) == f"it = 3. That must be even. {shown}".rstrip(" ")

@@ -132,7 +132,7 @@ def test_a_reward_inside_a_chunk_that_is_no_number_is_told() -> None:
 
     whole = ActionChunks(Costly(gymnasium.make("CartPole-v1"), odd=True), 3)
     whole.reset(seed=4)
-    with pytest.raises(InputError, match=r"the reward \[1\.0, 2\.0\]. a reward is one finite number"):
+    with pytest.raises(InputError, match=r"the reward \[1\.0, 2\.0\]. A reward is one finite number"):
         whole.step(np.array([1, 0, 1]))
 
 

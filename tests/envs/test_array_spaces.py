@@ -127,7 +127,7 @@ def test_what_is_not_in_its_space_is_refused(found: Any, said: str) -> None:
     [(Discrete(3), 3), (Discrete(3), 0.5), (MultiDiscrete((2, 2)), [0, -1]), (Image(1, 1, 1), [[[256]]])],
 )
 def test_whole_numbers_are_within_their_space(space: Any, value: Any) -> None:
-    with pytest.raises(InputError, match="the space is"):
+    with pytest.raises(InputError, match="The space is"):
         fitted(space, value)
 
 

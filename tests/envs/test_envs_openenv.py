@@ -120,7 +120,7 @@ def test_the_environment_is_sound(url):
 def test_errors_in_words(url):
     with pytest.raises(InputError, match=r"no field 'numbr'.*Did you mean 'number'"):
         load_task({"name": f"openenv:{url}", "field": "numbr"})
-    with pytest.raises(InputError, match=r"no 'board'.*it has text"):
+    with pytest.raises(InputError, match=r"no 'board'.*It has text"):
         begun(url, show="board")
     with pytest.raises(InputError, match="cannot be asked for its schema"):
         load_task("openenv:http://127.0.0.1:9")

@@ -102,7 +102,7 @@ def test_a_whole_number_is_one_where_the_signature_says_so(tmp_path, postponed):
     faced = {"name": "env:faces.py:Faced"}
     assert load_task({**faced, "config": {"sides": 4, "weight": 2, "names": ["one"]}})
     for wrong in (2.5, 4.0, "4", True, None):
-        with pytest.raises(InputError, match="its signature says that sides is a whole number"):
+        with pytest.raises(InputError, match="Its signature says that sides is a whole number"):
             load_task({**faced, "config": {"sides": wrong}})
     with pytest.raises(InputError, match="sides is a whole number"):
         load_task({**faced, "grid": {"sides": [4, 4.5]}})

@@ -167,7 +167,7 @@ def test_the_worlds_keep_the_rules_of_environments() -> None:
             actions.append(np.array([*picks, 0, 1]))
             world.step(actions[-1])
         check_environment(lambda make=make: make(3, 2), example(), actions, spaces=make(3, 2).spaces)
-    with pytest.raises(InputError, match="at least one of each"):
+    with pytest.raises(InputError, match="At least one of each"):
         DeliveryFleet(0, 2)
     with pytest.raises(InputError, match="share of pairs"):
         ProfiledFleet(3, 2, forbidden=1.0)

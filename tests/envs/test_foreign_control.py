@@ -316,7 +316,7 @@ def test_environments_of_text_say_the_same(wrong: str) -> None:
 def test_actions_outside_their_space_do_not_reach_the_environment(action: Any) -> None:
     environment = control("Walk").environment()
     environment.reset(control("Walk").example("train", 0), 0)
-    with pytest.raises(InputError, match=r"the action .*actions are of Discrete\(2\)"):
+    with pytest.raises(InputError, match=r"the action .*Actions are of Discrete\(2\)"):
         environment.step(action)
 
 

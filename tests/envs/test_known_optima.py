@@ -83,7 +83,7 @@ def test_the_expectation_is_the_mean_over_all_demands() -> None:
 
 def test_orders_outside_of_an_episode_or_too_large_are_refused() -> None:
     world = Inventory(largest=2, periods=1)
-    with pytest.raises(InputError, match="orders are 0 to"):
+    with pytest.raises(InputError, match="Orders are 0 to"):
         world.step(0)
     world.reset(ANY, 0)
     with pytest.raises(InputError, match="0 to 2"):

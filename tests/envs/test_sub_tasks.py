@@ -82,11 +82,11 @@ def test_it_keeps_the_rules_of_environments() -> None:
 
 
 def test_what_it_cannot_be() -> None:
-    with pytest.raises(InputError, match="an order needs two"):
+    with pytest.raises(InputError, match="An order needs two"):
         Homes(1)
     with pytest.raises(InputError, match="match is a share"):
         Homes(3, match=2.0)
-    with pytest.raises(InputError, match="there are 6 names"):
+    with pytest.raises(InputError, match="There are 6 names"):
         Homes(7)
     with pytest.raises(InputError, match="form a circle"):
         told([1, 0], ["rome", "rome"])

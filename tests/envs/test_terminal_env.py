@@ -152,7 +152,7 @@ def test_demonstrations_slip_and_often_succeed():
 
 
 def test_wrong_options_are_refused_in_words():
-    with pytest.raises(InputError, match="there is no kind 'cuont'"):
+    with pytest.raises(InputError, match="There is no kind 'cuont'"):
         load_task({"name": "terminal", "kinds": ["cuont"]})
     with pytest.raises(InputError, match="must have one of the keys"):
         played({"tests": [{"fiel": "x"}]}, ["done"])

@@ -44,7 +44,7 @@ def test_a_swept_setting_reaches_the_configuration() -> None:
         (lambda: methods_of("grpo,3"), "a name or a mapping"),
         (lambda: labels("grpo,grpo"), "compared with itself"),
         (lambda: sweeps_of("--over", ["optim.lr"]), "must name a setting and its values"),
-        (lambda: sweeps_of("--over", ["optim.lr=1,1"]), "each value may be given only once"),
+        (lambda: sweeps_of("--over", ["optim.lr=1,1"]), "Each value may be given only once"),
         (lambda: sweeps_of("--tune", ["optim.lr=1", "optim.lr=2"]), "twice"),
         (lambda: budget_of("joules=3"), "tokens, trained, steps, seconds"),
         (lambda: budget_of("seconds"), "amount has to be given"),
@@ -110,5 +110,5 @@ def test_a_task_without_a_recipe_is_a_source() -> None:
 
 @pytest.mark.parametrize("amount", ["inf", "nan", "-inf"])
 def test_a_number_of_steps_that_is_none_is_refused_in_words(amount: str) -> None:
-    with pytest.raises(InputError, match="the amount must be a positive number, and whole for steps"):
+    with pytest.raises(InputError, match="The amount must be a positive number, and whole for steps"):
         budget_of(f"steps={amount}")

@@ -17,9 +17,9 @@ DEFAULTS = {"k": (1, 8), "samples": 8}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"methods": {"base": "dapo"}}, "methods=.*it must be a list"),
-        ({"methods": None}, "methods=None.*it must be a list"),
-        ({"changes": "steps=3"}, "changes='steps=3'.*it must be a list"),
+        ({"methods": {"base": "dapo"}}, "methods=.*It must be a list"),
+        ({"methods": None}, "methods=None.*It must be a list"),
+        ({"changes": "steps=3"}, "changes='steps=3'.*It must be a list"),
         ({"over": {"optim.lr": "1e-4"}}, "over=.*lists of different values"),
         ({"over": {"optim.lr": []}}, "over=.*lists of different values"),
         ({"over": ["optim.lr=1e-4"]}, "over=.*lists of different values"),
@@ -63,7 +63,7 @@ def test_a_plan_is_of_a_configuration(source: object) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, ["a"]])
 def test_a_run_is_named_by_its_folder(path: object) -> None:
-    with pytest.raises(InputError, match="a run is named by its folder"):
+    with pytest.raises(InputError, match="A run is named by its folder"):
         grouprl.load_run(path)
 
 

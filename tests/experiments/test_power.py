@@ -66,7 +66,7 @@ def test_limits_of_the_extrapolation():
     assert extrapolated(groups([0.0, 0.5]), 4) is None
     with pytest.raises(InputError, match="a group of one"):
         extrapolated(groups([1.0]), 4)
-    with pytest.raises(InputError, match="smaller groups are drawn"):
+    with pytest.raises(InputError, match="Smaller groups are drawn"):
         teaching(sure, 3)
 
 

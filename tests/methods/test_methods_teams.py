@@ -255,7 +255,7 @@ def test_numbers_of_problems_have_a_limit() -> None:
     shown = {env.demonstrate(rng) for _ in range(200)}
     assert all(env.valid(problem) for problem in shown)
     assert len(shown) > 8
-    with pytest.raises(InputError, match="largest = 20 is not below = 15"):
+    with pytest.raises(InputError, match="Largest = 20 is not below = 15"):
         load_task({"name": "propose", "below": 15})
 
 

@@ -115,7 +115,7 @@ def test_a_metric_of_ones_own_is_defined_once(monkeypatch):
     check_names({"my_gate_here": 1.0})
     with pytest.raises(InputError, match="twice"):
         define("update", {"my_gate_here": ("share", "x", "y")})
-    with pytest.raises(InputError, match="groups are"):
+    with pytest.raises(InputError, match="Groups are"):
         define("nowhere", {"other": ("share", "x", "y")})
 
 

@@ -409,5 +409,5 @@ def test_a_port_that_is_taken_is_named(monkeypatch):
         where = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         for name, value in where.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(InputError, match=rf"MASTER_PORT={port}\. another process listens there"):
+        with pytest.raises(InputError, match=rf"MASTER_PORT={port}\. Another process listens there"):
             meeting._meet()

@@ -189,7 +189,7 @@ def test_a_plan_says_what_learners_cannot_do_and_that_they_are_processes_here_wi
 
 def test_a_process_that_trains_by_itself_is_none_of_the_learners(cluster, tmp_path):
     for settings in (THERE | {"learners": 1}, {"learners": 2}):
-        with pytest.raises(InputError, match="learners are started by the command line"):
+        with pytest.raises(InputError, match="Learners are started by the command line"):
             launch(tmp_path / "run", run_config(tmp_path, settings))
         assert not (tmp_path / "run").exists()
     launch(tmp_path / "run", run_config(tmp_path, {"learners": 1}))
@@ -238,4 +238,4 @@ def test_without_ray_the_remedy_is_told(tmp_path, monkeypatch):
 def test_an_address_where_nobody_answers_is_refused_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("grouprl.orchestrator.on_ray.cluster_info.util.find_spec", lambda name: object())
     found = planned(tmp_path, {"ray": "127.0.0.1:1"})
-    assert any("nothing answers there" in said and "ray start --head" in said for said in found.refusals)
+    assert any("Nothing answers there" in said and "ray start --head" in said for said in found.refusals)

@@ -354,7 +354,7 @@ def test_a_publication_by_others_or_of_before_is_refused(run, policy):
     engine.publish(4, policy)
     with pytest.raises(InputError, match="another policy"):
         engine.publish(5, build_policy(run))
-    with pytest.raises(InputError, match="versions never go back"):
+    with pytest.raises(InputError, match="Versions never go back"):
         engine.publish(3, policy)
 
 

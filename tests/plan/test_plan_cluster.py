@@ -93,8 +93,8 @@ def test_clusters_are_named_as_they_are_written(text: str, nodes: int, per_node:
         ("8", "nodes x accelerators"),
         ("", "nodes x accelerators"),
         ("x8xH100", "no accelerator"),
-        ("0x8xH100", "a cluster has 1 to"),
-        ("9999x9999xH100", "a cluster has 1 to"),
+        ("0x8xH100", "A cluster has 1 to"),
+        ("9999x9999xH100", "A cluster has 1 to"),
     ],
 )
 def test_what_is_no_cluster_is_refused(text: str, said: str) -> None:

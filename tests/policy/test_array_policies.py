@@ -100,16 +100,16 @@ def stacked(values: list[Any]) -> Any:
 
 @pytest.mark.parametrize("action", [Box((2, 2)), Box((2,), 0, 3, "int64")], ids=["matrices", "whole numbers"])
 def test_actions_that_a_perceptron_has_no_distribution_for_are_refused(action: Box) -> None:
-    with pytest.raises(InputError, match="its actions must be numbers, or vectors of real numbers"):
+    with pytest.raises(InputError, match="Its actions must be numbers, or vectors of real numbers"):
         Mlp(Build(Spaces(Box((2,)), action)))
 
 
 def test_a_policy_says_which_spaces_it_takes() -> None:
     build = Build(Spaces(Image(2, 2), Discrete(2)))
     assert build.need_spaces("mine", observations=(Box, Image)) is build.spaces
-    with pytest.raises(InputError, match=r"the policy mine reads Box or Discrete"):
+    with pytest.raises(InputError, match=r"The policy mine reads Box or Discrete"):
         build.need_spaces("mine", observations=(Box, Discrete))
-    with pytest.raises(InputError, match=r"the policy mine acts with MultiDiscrete"):
+    with pytest.raises(InputError, match=r"The policy mine acts with MultiDiscrete"):
         build.need_spaces("mine", actions=(MultiDiscrete,))
 
 
@@ -157,7 +157,7 @@ def test_masked_actions_have_probability_0_and_the_rest_add_up_to_1() -> None:
     many = Categorical(logits=torch.zeros(3000, 4))
     legal = torch.tensor([False, True, True, False]).expand(3000, -1)
     assert set(drawn(masked(many, legal), range(3000), greedy=False).tolist()) == {1, 2}
-    with pytest.raises(InputError, match="only categorical actions can be masked"):
+    with pytest.raises(InputError, match="Only categorical actions can be masked"):
         masked(Independent(Normal(torch.zeros(1, 2), torch.ones(1, 2)), 1), legal[:1])
 
 

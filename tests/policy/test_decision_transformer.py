@@ -140,5 +140,5 @@ def test_what_it_cannot_read_is_refused() -> None:
     with pytest.raises(InputError, match=r"Set task\.target"):
         DecisionTransformer(Build(Spaces(Box((2,)), Discrete(3))))
     for wrong in ({"window": 0}, {"width": 7}, {"layers": 0}):
-        with pytest.raises(InputError, match="sizes are 1 or more"):
+        with pytest.raises(InputError, match="Sizes are 1 or more"):
             policy_of(**wrong)

@@ -154,5 +154,5 @@ def test_a_step_is_the_same_however_it_goes_through_the_policy(positions: int) -
 
 def test_sizes_that_cannot_be_are_refused() -> None:
     for wrong in ({"window": 0}, {"width": 7}, {"dims": 0}, {"layers": 0}):
-        with pytest.raises(InputError, match="sizes are 1 or more"):
+        with pytest.raises(InputError, match="Sizes are 1 or more"):
             policy_of(**wrong)

@@ -95,7 +95,7 @@ def test_illegal_nodes_are_never_chosen_nor_looked_at() -> None:
 def test_tasks_without_a_map_and_sizes_that_do_not_divide_are_told() -> None:
     with pytest.raises(InputError, match="pointer"):
         Pointer(Build(spaces=Spaces(Box((3,)), Discrete(2))))
-    with pytest.raises(InputError, match="heads must divide"):
+    with pytest.raises(InputError, match="Heads must divide"):
         Pointer(Build(spaces=Tsp(4).spaces), width=6, heads=4)
 
 

@@ -120,5 +120,5 @@ def test_vehicles_read_one_another() -> None:
 def test_other_tasks_and_sizes_that_do_not_divide_are_told() -> None:
     with pytest.raises(InputError, match="acts with MultiDiscrete"):
         Pointers(Build(spaces=Tsp(4).spaces))
-    with pytest.raises(InputError, match="heads must divide"):
+    with pytest.raises(InputError, match="Heads must divide"):
         Pointers(Build(spaces=DeliveryFleet(3, 2).spaces), width=6, heads=4)

@@ -198,7 +198,7 @@ def test_names_that_are_not_known():
             policy.evaluate(TOKENS, [name])
     with pytest.raises(InputError, match="at one temperature"):
         policy.evaluate(TOKENS, ["cross@1", "cross@2"])
-    with pytest.raises(InputError, match="statistics have no gradient"):
+    with pytest.raises(InputError, match="Statistics have no gradient"):
         policy.backward(TOKENS, {"certainty": torch.ones(SHAPE)})
 
 

@@ -101,5 +101,5 @@ def test_other_observations_and_sizes_that_do_not_divide_are_told() -> None:
         Quotient(Build(spaces=Spaces(Box((3,)), Discrete(2))))
     with pytest.raises(InputError, match="reads the rest"):
         Quotient(Build(spaces=Spaces(DictSpace({"rest": Box((3,))}), Discrete(2))))
-    with pytest.raises(InputError, match="heads must divide"):
+    with pytest.raises(InputError, match="Heads must divide"):
         Quotient(Build(spaces=Tsp(4).rest_spaces(0)), width=6, heads=4)

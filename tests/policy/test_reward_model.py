@@ -115,7 +115,7 @@ def test_adapters_and_the_head_are_trained_and_saved_merged(tmp_path):
 
 @pytest.mark.parametrize("targets", [["score"], ["q_proj", "score"], ".*score"])
 def test_adapters_of_the_head_are_refused(targets):
-    with pytest.raises(InputError, match="the layer score of a reward model is trained whole"):
+    with pytest.raises(InputError, match="The layer score of a reward model is trained whole"):
         tiny(lora={"target_modules": targets})
 
 

@@ -166,7 +166,7 @@ def test_what_separate_weights_cannot_do_is_refused() -> None:
     (idle,) = [n for n in plan(parse_config(run_config(task="addition", model=SIGNALS["model"]))).idle if "agents" in n]
     assert "one agent" in idle
     wrong = {**SIGNALS["model"], "agents": {"speaker": "tiny"}}
-    with pytest.raises(InputError, match="the agents of the task 'signals' are"):
+    with pytest.raises(InputError, match="The agents of the task 'signals' are"):
         start(parse_config(run_config(**{**SIGNALS, "model": wrong})), Path("never"))
 
 

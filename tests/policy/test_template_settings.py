@@ -15,7 +15,7 @@ from chat_policies import chatting
 from grouprl.cli.app import app
 from grouprl.core.errors import InputError
 from grouprl.experiments.evaluating import task_spec
-from grouprl.policy.language.template_settings import set_defaults
+from grouprl.policy.language.template_settings import set_defaults, set_defaults_of
 from grouprl.policy.language.text import render_chat
 from grouprl.records.examples import Chat
 from grouprl.rollout.local.sampler import decode
@@ -67,7 +67,7 @@ def test_what_cannot_be_set_is_refused() -> None:
     for endless in (float("nan"), float("inf")):  # names of nothing in a template
         with pytest.raises(InputError, match="what JSON can hold"):
             rendered({"tags": [endless]})
-    with pytest.raises(InputError, match="the messages determine it"):
+    with pytest.raises(InputError, match="The messages determine it"):
         rendered({"messages": []})
     with pytest.raises(InputError, match="no chat template"):
         set_defaults(chatting(None).tokenizer, {"enable_thinking": False})
@@ -182,6 +182,12 @@ def test_a_model_that_is_not_of_a_run_is_evaluated_with_variables(
     plain, quiet_ones, thinking = seen.values()
     assert plain == thinking
     assert not plain & quiet_ones
+
+
+def test_variables_for_a_policy_without_a_template_are_refused() -> None:
+    with pytest.raises(InputError, match=r"chat_template_kwargs is \{'thinking': True\}, and the policy is object"):
+        set_defaults_of(object(), {"thinking": True})
+    set_defaults_of(object(), {})
 
 
 def test_a_variable_that_the_evaluated_template_does_not_use_is_refused(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_damaged_file_of_a_tokenizer_is_named(folder: Path, name: str) -> None
 
 def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
     build_tiny("0123456789+=abcdef")[1].save_pretrained(folder)
-    refused(folder, r"has the token 'a' as number 15\. the model has embeddings only for the 15 tokens 0 to 14")
+    refused(folder, r"has the token 'a' as number 15\. The model has embeddings only for the 15 tokens 0 to 14")
 
 
 def test_tokens_beyond_the_model_that_no_text_needs_are_told(folder: Path) -> None:
@@ -110,13 +110,13 @@ def test_adapters_alone_are_no_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_hidden_layers": 0}, r"config.json has num_hidden_layers: 0. there must be 1 to 10,000"),
-        ({"num_hidden_layers": 1_000_000}, r"num_hidden_layers: 1000000. there must be 1 to 10,000"),
-        ({"hidden_size": -4}, r"hidden_size: -4. it must be a whole number from 1"),
-        ({"hidden_size": "16"}, r'hidden_size: "16". it must be a whole number'),
-        ({"num_attention_heads": 0}, r"num_attention_heads: 0. it must be"),
-        ({"num_key_value_heads": 1.5}, r"num_key_value_heads: 1.5. it must be"),
-        ({"text_config": {"vocab_size": 0}}, r"vocab_size: 0. it must be"),
+        ({"num_hidden_layers": 0}, r"config.json has num_hidden_layers: 0. There must be 1 to 10,000"),
+        ({"num_hidden_layers": 1_000_000}, r"num_hidden_layers: 1000000. There must be 1 to 10,000"),
+        ({"hidden_size": -4}, r"hidden_size: -4. It must be a whole number from 1"),
+        ({"hidden_size": "16"}, r'hidden_size: "16". It must be a whole number'),
+        ({"num_attention_heads": 0}, r"num_attention_heads: 0. It must be"),
+        ({"num_key_value_heads": 1.5}, r"num_key_value_heads: 1.5. It must be"),
+        ({"text_config": {"vocab_size": 0}}, r"vocab_size: 0. It must be"),
         ({"num_attention_heads": 3}, r"hidden size \(16\) is not a multiple of the number of attention heads \(3\)"),
         ({"hidden_size": None}, r"field 'hidden_size'"),
         ({"head_dim": "wide"}, r"field 'head_dim'"),

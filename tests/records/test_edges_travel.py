@@ -73,7 +73,7 @@ def test_edges_are_stored_with_their_rows() -> None:
 def test_an_edge_to_no_row_is_refused() -> None:
     context = FakeContext()
     rows = context.sample(context.take(1))
-    with pytest.raises(InputError, match=rf"joins rows up to {len(rows)}.*the rows are numbered 0 to {len(rows) - 1}"):
+    with pytest.raises(InputError, match=rf"joins rows up to {len(rows)}.*The rows are numbered 0 to {len(rows) - 1}"):
         rows.with_edges(wrong=Edges(torch.tensor([[0, len(rows)]]), torch.ones(1)))
 
 

@@ -401,8 +401,8 @@ def test_combined_reward_is_callable_and_nests():
     ("parts", "options", "message"),
     [
         ([], {}, "no rewards"),
-        ([("a", len, 1.0), ("a", len, 1.0)], {}, "they must differ"),
-        ([("correct", lambda completion: 1, 1.0)], {}, "they must differ"),
+        ([("a", len, 1.0), ("a", len, 1.0)], {}, "They must differ"),
+        ([("correct", lambda completion: 1, 1.0)], {}, "They must differ"),
         ([("a", lambda completion: 1, math.inf)], {}, "finite"),
         ([("a", lambda completion: 1, 1.0)], {"correct": "b"}, "no reward 'b'"),
         ([("a", 5, 1.0)], {}, "not callable"),

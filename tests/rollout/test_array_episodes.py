@@ -130,7 +130,7 @@ def test_a_chain_ends_by_itself_or_is_truncated_by_its_budget() -> None:
 
 def test_states_belong_to_actions() -> None:
     whole = local_engine(Chain(Build(WholeDenoising.spaces))).sample([Request(np.zeros(3, dtype=np.float32), 4)])
-    with pytest.raises(InputError, match="every action needs the state before it"):
+    with pytest.raises(InputError, match="Every action needs the state before it"):
         replace(whole, states=((),))
 
 

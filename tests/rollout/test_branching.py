@@ -110,7 +110,7 @@ def test_the_horizon_grows_by_the_schedule(step: int, turns: int) -> None:
 
 
 def test_a_horizon_does_not_shrink() -> None:
-    with pytest.raises(ValueError, match="the limits must grow"):
+    with pytest.raises(ValueError, match="The limits must grow"):
         Horizon(turns=(3, 2))
     assert "at most 2 turns anyway" in Horizon(turns=(2, 5)).idle(RunFacts(environment=True, turns=2))[0]
     assert not Horizon(turns=(1, 2)).idle(RunFacts(environment=True, turns=2))

@@ -121,7 +121,7 @@ def test_a_registered_name(engines: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "settings", "said"),
     [
-        ("locl", {}, "engines are local.*Did you mean 'local'"),
+        ("locl", {}, "Engines are local.*Did you mean 'local'"),
         ("{file}:Carful", {}, "Careful"),
         ("{file}:number", {}, "is int"),
         ("{file}:Careful", {"logs": "x"}, "engine_settings.*logs"),

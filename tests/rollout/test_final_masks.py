@@ -174,7 +174,7 @@ def test_a_stored_trajectory_may_say_what_would_follow(tmp_path: Path, kind: str
 def test_masks_of_another_length_are_refused(tmp_path: Path) -> None:
     long = replace(episode(OPEN), legal=np.ones((3, 3), bool))
     write(tmp_path / "long.jsonl", [long])
-    with pytest.raises(InputError, match=r"they are \(2, 3\), or with the one after the last action \(3, 3\)"):
+    with pytest.raises(InputError, match=r"They are \(2, 3\), or with the one after the last action \(3, 3\)"):
         load_task({"name": f"trajectories:{tmp_path / 'long.jsonl'}", "of": {"name": NAMED, "turns": 9}})
 
 

@@ -432,7 +432,7 @@ def test_whoever_is_not_there_cannot_ask():
 
 @pytest.mark.parametrize("agents", [["boss", "boss"], ["boss", ""], ["policy"], ["correct"]])
 def test_names_of_agents(agents):
-    with pytest.raises(InputError, match="names must differ"):
+    with pytest.raises(InputError, match="Names must differ"):
         program("boss_and_clerk", agents=agents)
 
 

@@ -228,12 +228,12 @@ def test_where_else_a_server_sends_is_said() -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("http://::1:8000", r"it must look like .* http://\[::1\]:8000"),
-        ("http://[::1", r"it must look like"),
-        ("http://a:99999", "it must look like"),
-        ("http://a:port", "it must look like"),
-        ("http://a b:80", "it must look like"),
-        ("http://:8000", "it must look like"),
+        ("http://::1:8000", r"It must look like .* http://\[::1\]:8000"),
+        ("http://[::1", r"It must look like"),
+        ("http://a:99999", "It must look like"),
+        ("http://a:port", "It must look like"),
+        ("http://a b:80", "It must look like"),
+        ("http://:8000", "It must look like"),
         ("http://me:secret@a:80", "only have a host, a port and a path"),
         ("http://a:80/?model=x", "only have a host, a port and a path"),
         ("http://a:80/v1", "Leave out the /v1"),

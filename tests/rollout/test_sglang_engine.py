@@ -477,7 +477,7 @@ def test_a_plan_says_who_samples() -> None:
 @pytest.mark.parametrize(
     ("sglang", "more", "words"),
     [
-        ({"command": ["/nowhere/sglang"]}, {}, "there is no such program"),
+        ({"command": ["/nowhere/sglang"]}, {}, "There is no such program"),
         ({"addresses": ["http://127.0.0.1:9"]}, {}, "does not answer"),
     ],
 )

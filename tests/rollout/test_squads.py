@@ -302,7 +302,7 @@ def test_an_unknown_agent_ends_the_episode() -> None:
 def test_bad_squads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="parents act earlier, in the order row, column"):
         MatrixGame(parents={"row": ("column",)})
-    with pytest.raises(InputError, match="they must be given by agent, or be 'all'"):
+    with pytest.raises(InputError, match="They must be given by agent, or be 'all'"):
         MatrixGame(parents="some")
     with pytest.raises(InputError, match="a square matrix of finite numbers"):
         MatrixGame(payoff=[[1.0, 2.0]])

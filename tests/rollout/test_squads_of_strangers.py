@@ -61,7 +61,7 @@ def test_names_of_agents_are_different_texts(names: list[Any], kind: str) -> Non
 
 def test_an_agent_that_was_not_named_is_told() -> None:
     task = squad("unknown")
-    with pytest.raises(InputError, match=r"reset\(\) lets the agent 'c' act.*the agents are a, b"):
+    with pytest.raises(InputError, match=r"reset\(\) lets the agent 'c' act.*The agents are a, b"):
         task.environment().reset(task.example("train", 0), 0)
 
 

@@ -74,7 +74,7 @@ def test_agents_that_see_each_other_or_leave_do_not_act_together() -> None:
     with pytest.raises(InputError, match=r"task.together with task.parents = all.*Leave one of them out"):
         pair(parents="all")
     found = played(pair(config={"leaves": True}), valued(pair()))
-    assert all("all of a, b act at once" in each.what for each in found.failures)
+    assert all("All of a, b act at once" in each.what for each in found.failures)
     assert len(found.failures) == 5
 
 

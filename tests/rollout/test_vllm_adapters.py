@@ -110,7 +110,7 @@ def test_a_server_that_lost_its_adapters_gets_them_anew(adapted: Tiny) -> None:
 
 
 def test_adapters_that_cannot_be_loaded_are_refused(policy: Tiny, adapted: Tiny) -> None:
-    with pytest.raises(InputError, match="the model has no adapters"):
+    with pytest.raises(InputError, match="The model has no adapters"):
         VllmEngine(policy, Vllm(addresses=("http://127.0.0.1:9",), adapters="loaded"))
     next(p for n, p in adapted.model.named_parameters() if "lora_" not in n).requires_grad_(True)
     with pytest.raises(InputError, match="is trained"):

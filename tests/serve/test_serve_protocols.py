@@ -401,7 +401,7 @@ def test_variables_of_the_template():
         assert "<|user|>More<eos><|assistant|><think></think>" in between
         for wrong, said in (
             ("enable_thinkng", "no variable 'enable_thinkng'"),
-            ("messages", "the messages determine it"),
+            ("messages", "The messages determine it"),
         ):
             status, reply = post(served, "responses", body("responses", chat_template_kwargs={wrong: 1}))
             assert (status, reply["error"]["param"]) == (400, "chat_template_kwargs")

@@ -150,7 +150,7 @@ def test_removed_checkpoints_are_no_reason_to_begin_anew(copy: Path) -> None:
 def test_a_changed_configuration_is_refused(copy: Path) -> None:
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text.replace("steps: ", "steps: 1", 1))
-    with pytest.raises(InputError, match=r"was changed since the run began\. a resumed run continues exactly"):
+    with pytest.raises(InputError, match=r"was changed since the run began\. A resumed run continues exactly"):
         go_on(copy)
     (copy / "config.yaml").write_text(text)
     go_on(copy)

@@ -113,7 +113,7 @@ def test_policy_state_by_step(run: RunFolder) -> None:
     save(run, 4)
     assert find_checkpoint(run.path, 4).weights["w"][0] == 4
     assert find_checkpoint(run.path).weights["w"][0] == 4
-    with pytest.raises(InputError, match="it has: 4"):
+    with pytest.raises(InputError, match="It has: 4"):
         find_checkpoint(run.path, 5)
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_before_training_is_found_by_its_name(run: RunFolder) -> No
     assert find_checkpoint(run.path, "warmup-20").weights["w"][0] == 20
     assert find_checkpoint(run.path, "warmup-000020").state["step"] == 20
     assert find_checkpoint(run.path, "step-4").weights["w"][0] == 4
-    with pytest.raises(InputError, match=r"no checkpoint warmup-5.*it has: warmup-20, 4"):
+    with pytest.raises(InputError, match=r"no checkpoint warmup-5.*It has: warmup-20, 4"):
         find_checkpoint(run.path, "warmup-5")
 
 

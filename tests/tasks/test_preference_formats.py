@@ -152,13 +152,13 @@ REFUSED = [
     ({"prompt": "p", "completions": ["a"], "labels": [True]}, "each step", "step_labels:FILE"),
     ({"prompt": "p", "completions": ["a", "b"], "scores": [1]}, "2 completions and 1 scores", ""),
     ({"prompt": "p", "completions": ["a"], "scores": [1]}, "at least two", ""),
-    ({"prompt": "p", "completions": ["a", "b"], "scores": [1, True]}, "a score is a finite number", ""),
+    ({"prompt": "p", "completions": ["a", "b"], "scores": [1, True]}, "A score is a finite number", ""),
     ({"prompt": "p", "completions": ["a", "b"], "scores": [1, 1]}, "is better", "ties: drop"),
     ({"prompt": "p", "completions": ["a", "b"], "ranking": [0, 1]}, "from 1, the best", ""),
     ({"prompt": "p", "completions": ["a", "b"], "ranking": [1, 2], "scores": [1, 2]}, "Leave one out", ""),
     ({"prompt": "p", "completion": "c", "label": 2}, "label is true or false", ""),
     ({"prompt": "p", "completion": "c", "label": None}, "label is true or false", ""),
-    ({"prompt": "p", "completion": "", "label": 1}, "a completion is text", ""),
+    ({"prompt": "p", "completion": "", "label": 1}, "A completion is text", ""),
     ({"prompt": "p", "chosen": "a", "rejected": "a"}, "are the same", "ties: half"),
     ({"prompt": "p", "chosen": "a", "rejected": "b", "image": "x.png"}, "column 'image'", "pictures"),
     ({"prompt": [user("p")], "chosen": [user("p"), said("a")], "rejected": [said("b")]}, "messages of 'prompt'", ""),
@@ -168,13 +168,13 @@ REFUSED = [
     ({"prompt": [user("p")], "chosen": [said("a")], "rejected": [said("c")], "tools": "{"}, "not JSON", ""),
     ({"prompt": [user("p")], "chosen": "a", "rejected": "c", "tools": "[" * 100_000}, "not JSON", "nested too deeply"),
     ({"prompt": [user("p")], "chosen": "a", "rejected": "c", "tools": '[{"x": NaN}]'}, "not JSON", "NaN"),
-    ({"prompt": "p", "completions": ["a", "b"], "scores": [10**400, 1]}, "a score is a finite number", "1e+15"),
-    ({"prompt": "p", "completions": ["a", "b"], "scores": [1e300, 1]}, "a score is a finite number", "1e+15"),
-    ({"prompt": "p", "completions": ["a", "b"], "ranking": [10**400, 1]}, "a rank is a finite number", "1e+15"),
-    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 10**400}, "a margin is a finite number", "1e+15"),
-    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "three"}, "a margin is a finite number", ""),
-    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "1_0"}, "a margin is a finite number", ""),
-    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "nan"}, "a margin is a finite number", ""),
+    ({"prompt": "p", "completions": ["a", "b"], "scores": [10**400, 1]}, "A score is a finite number", "1e+15"),
+    ({"prompt": "p", "completions": ["a", "b"], "scores": [1e300, 1]}, "A score is a finite number", "1e+15"),
+    ({"prompt": "p", "completions": ["a", "b"], "ranking": [10**400, 1]}, "A rank is a finite number", "1e+15"),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 10**400}, "A margin is a finite number", "1e+15"),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "three"}, "A margin is a finite number", ""),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "1_0"}, "A margin is a finite number", ""),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "nan"}, "A margin is a finite number", ""),
 ]
 
 
@@ -300,7 +300,7 @@ def test_numbers_of_a_csv_file_are_texts(tmp_path):
     assert [dict(row.components) for row in found["sky?"]] == [{"margin": 0.5}] * 2
     assert [dict(row.components) for row in found["grass?"]] == [{"margin": 2.0}] * 2
     path.write_text("prompt,chosen,rejected,margin\nsky?,blue,green,nan\n")
-    with pytest.raises(InputError, match="a margin is a finite number"):
+    with pytest.raises(InputError, match="A margin is a finite number"):
         load_task({"name": "pairs", "path": str(path), "eval_fraction": 0})
 
 

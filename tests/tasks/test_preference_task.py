@@ -162,12 +162,12 @@ def test_noise_turns_each_rating_by_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"words": 3}, "words says how many a list has"),
-        ({"words": 3, "form": "labels"}, "words says how many a list has"),
+        ({"words": 3}, "Words says how many a list has"),
+        ({"words": 3, "form": "labels"}, "Words says how many a list has"),
         ({"uneven": 0.5}, "set form to labels"),
         ({"form": "lists", "judge": "cyclic"}, "compares first letters only"),
-        ({"form": "ratings", "annotators": 2}, "ratings are of one annotator"),
-        ({"form": "ratings", "length_bias": 0.1}, "ratings are of one annotator"),
+        ({"form": "ratings", "annotators": 2}, "Ratings are of one annotator"),
+        ({"form": "ratings", "length_bias": 0.1}, "Ratings are of one annotator"),
         ({"form": "lists", "annotators": 2, "context": 2}, "form to pairs"),
     ],
 )
@@ -328,7 +328,7 @@ def test_noise_turns_judgements_as_well() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"annotators": 2, "apart": True}, {"annotators": 2, "form": "labels"}])
 def test_judgements_tell_nothing_where_annotators_are_known_or_one(options: Any) -> None:
-    with pytest.raises(InputError, match="context has judgements tell annotators apart"):
+    with pytest.raises(InputError, match="Context has judgements tell annotators apart"):
         task_of(context=2, **options)
 
 
@@ -340,5 +340,5 @@ def test_margins_say_how_much_shorter_the_winner_is() -> None:
         assert won.components == lost.components == {"margin": wanted}
     plain = load_task("preferences")
     assert not plain.stored_rows(plain.example("train", 0))[0].components
-    with pytest.raises(InputError, match="margins are for pairs"):
+    with pytest.raises(InputError, match="Margins are for pairs"):
         load_task({"name": "preferences", "margins": True, "form": "labels"})

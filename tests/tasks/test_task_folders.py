@@ -52,8 +52,8 @@ def test_splits_and_fingerprints(tmp_path):
         ({"tests": []}, "There are no tests in the job 'one'"),
         ({"tests": [{"fiel": "a"}]}, "must have one of the keys"),
         ({"promt": "x"}, "has the key 'promt'"),
-        ({"solution": "ls"}, "it must be a list of commands"),
-        ({"split": "test"}, "it must be train or eval"),
+        ({"solution": "ls"}, "It must be a list of commands"),
+        ({"split": "test"}, "It must be train or eval"),
         ({"files": {"a": b"\xff\xfe"}}, "is not text"),
     ],
 )

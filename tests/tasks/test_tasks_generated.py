@@ -172,7 +172,7 @@ def test_reverse_of_mixed_length():
     assert lengths == {2, 3, 4, 5, 6}
     example = task.example("train", 0)
     assert example.level == len(example.prompt) - 1
-    with pytest.raises(InputError, match="shortest is 7, but length is only 6"):
+    with pytest.raises(InputError, match="Shortest is 7, but length is only 6"):
         load_task({"name": "reverse", "shortest": 7})
 
 
@@ -231,7 +231,7 @@ def test_levels():
     ("options", "message"),
     [
         ({"digit": 3}, "no option 'digit'. Did you mean 'digits'"),
-        ({"digits": 0}, "'digits' of task 'addition' is 0. input should be greater"),
+        ({"digits": 0}, "'digits' of task 'addition' is 0. Input should be greater"),
         ({"digits": "two"}, "'digits' of task 'addition' is 'two'"),
         ({"think": 1.5}, "'think'"),
         ({"level": 7}, "levels are 1..6"),

@@ -444,10 +444,10 @@ def test_a_function_of_a_file_of_ones_own_is_read_relative_to_the_configuration(
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (f"{LOCK}:STORED", "trajectories are what a function returns"),
+        (f"{LOCK}:STORED", "Trajectories are what a function returns"),
         (f"{LOCK}:nothing", "There is no 'nothing'"),
         ("builtins:dict", "holds no trajectories"),
-        ("platform:uname", "it must be a grouprl.records.offline.StoredEpisode, or a mapping"),
+        ("platform:uname", "It must be a grouprl.records.offline.StoredEpisode, or a mapping"),
     ],
 )
 def test_what_is_no_function_of_trajectories_is_refused(function: str, words: str) -> None:

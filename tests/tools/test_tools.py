@@ -115,7 +115,7 @@ def unknown(a: "Nowhere") -> int:  # noqa: F821
     [
         (untyped, "argument 'a' of the tool 'untyped' has no type"),
         (silent, "'silent' has no docstring"),
-        (starred, "every argument of a tool needs a name"),
+        (starred, "Every argument of a tool needs a name"),
         (wrong, "describes 'frist'.*Did you mean 'first'"),
         (unknown, "types of the tool 'unknown' cannot be read"),
     ],
@@ -467,7 +467,7 @@ def test_an_expert_demonstrates_calls_and_answers(tmp_path):
     assert task.needs_clock
     mute = load_task({**spec, "expert": f"{file}:mute"}).environment()
     mute.reset(example, 0)
-    with pytest.raises(InputError, match="a demonstrated turn is a text"):
+    with pytest.raises(InputError, match="A demonstrated turn is a text"):
         mute.demonstrate(random.Random(0))
     task._toolbox.close()
 

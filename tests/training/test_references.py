@@ -157,7 +157,7 @@ def test_a_mixture_has_the_mean_of_the_probabilities() -> None:
         (lambda: Iterates(every=0), "move every 1 or more steps"),
         (lambda: Iterates(share=0.0), "0 < share <= 1"),
         (lambda: Mixture({"a": 0.5}), "sum to 1"),
-        (lambda: references_of([KLIterates(), KLIterates(every=3)]), "another part defines it"),
+        (lambda: references_of([KLIterates(), KLIterates(every=3)]), "Another part defines it"),
     ],
 )
 def test_rules_that_cannot_be_are_refused(make: Any, said: str) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.core.wording import in_one_line
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 from grouprl.training.opening import resume
@@ -52,7 +51,7 @@ def test_changed_data_is_refused_with_its_name_and_the_first_row_that_differs(wo
     with pytest.raises(InputError) as refused:
         resume(run)
     assert "line 4 of" in str(refused.value)
-    assert '\n- {"answer": "4", "prompt": "3+1="}\n+ {"answer": "5", "prompt": "3+1="}\n' in in_one_line(refused.value)
+    assert '\n- {"answer": "4", "prompt": "3+1="}\n+ {"answer": "5", "prompt": "3+1="}\n' in str(refused.value)
     resume(run, accept_changes=True).leave()
     resume(run).leave()
     (work / "train.jsonl").rename(work / "away" / "train.jsonl")

@@ -159,7 +159,7 @@ def test_options_of_scores_are_refused_beside_it(compared: Path, options: dict[s
 
 
 def test_it_scores_nothing_alone(compared: Path) -> None:
-    with pytest.raises(InputError, match="it compares completions and gives none a score"):
+    with pytest.raises(InputError, match="It compares completions and gives none a score"):
         load_model_reward([str(compared)])
     model = load_trained(compared).model
     assert isinstance(model, GeneralPreferenceModel)

@@ -60,7 +60,7 @@ def test_curves_show_themselves_with_the_words_of_the_glossary(folder: Path) -> 
     assert curves._repr_html_().startswith("<iframe srcdoc=")
     with pytest.raises(grouprl.InputError, match=r"no values of 'entropi'.*entropy"):
         grouprl.load_run(folder).curves("entropi")
-    with pytest.raises(grouprl.InputError, match="a curve is of a metric"):
+    with pytest.raises(grouprl.InputError, match="A curve is of a metric"):
         grouprl.load_run(folder).curves()
 
 

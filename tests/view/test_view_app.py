@@ -144,7 +144,7 @@ def test_groups_of_a_step_are_listed_by_what_they_pull(client):
     first, second = found["groups"]
     assert (first["group"], first["prompt_id"], first["place_count"], first["pull_sum"]) == (1, "q/1", 3, 0.75)
     assert (second["group"], second["reward_mean"], second["reward_min"], second["reward_max"]) == (2, 0.5, 0.25, 0.75)
-    assert "stored are steps 1-2" in asked(client, "/api/groups?run=a&step=9", 400)["error"]["message"]
+    assert "Stored are steps 1-2" in asked(client, "/api/groups?run=a&step=9", 400)["error"]["message"]
 
 
 def test_a_group_has_its_tokens_and_turns(client):
@@ -234,14 +234,14 @@ def test_a_method_has_its_card(client):
         ("rows", "run is missing"),
         ("rows?run=c", "there is no run 'c'"),
         ("rows?run=a&setp=1", "Did you mean 'step'"),
-        ("rows?run=a&step=one", "it must be a whole number"),
-        ("rows?run=a&reward_min=nan", "it must be a finite number"),
+        ("rows?run=a&step=one", "It must be a whole number"),
+        ("rows?run=a&reward_min=nan", "It must be a finite number"),
         ("rows?run=a&limit=100000", "1 to 1000 rows"),
         ("rows?run=a&sort=rewards", "Did you mean 'reward'"),
-        ("rows?run=a&correct=1", "it must be true or false"),
+        ("rows?run=a&correct=1", "It must be true or false"),
         ("rows?run=a&run=b", "run is given 2 times"),
         ("curves", "metric is missing"),
-        ("curves?metric=x&phase=test", "it must be one of train"),
+        ("curves?metric=x&phase=test", "It must be one of train"),
         ("group?run=a&step=1", "step or group is missing"),
         ("group?run=a&step=1&group=7", "group 7 of step 1 is not stored"),
         (f"rows?run=a&step={'9' * 30}", "whole number of at most 18 digits"),

@@ -117,7 +117,7 @@ class ResponseForm(Form):
             from transformers.utils.chat_parsing.response_templates import load_response_template
         except ImportError as error:
             raise InputError(
-                "A response template needs a later version of transformers", remedy="pip install -U transformers"
+                "A response template needs a later version of transformers", remedy="Run pip install -U transformers"
             ) from error
         try:
             self._template: Any = load_response_template(dict(template))

@@ -14,7 +14,6 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.results import apart, put_data
 from grouprl.core.errors import GrouprlError, RunError, out_of_memory
 from grouprl.core.terminal import Terminal
-from grouprl.core.wording import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +91,7 @@ class Commands(TyperGroup):
                 raise
             if ctx.meta.get("debug"):
                 traceback.print_exc()
-            said = in_one_line(error) if isinstance(error, GrouprlError) else NO_MEMORY
+            said = str(error) if isinstance(error, GrouprlError) else NO_MEMORY
             bad_input = isinstance(error, GrouprlError) and not isinstance(error, RunError)
             bad_input = bad_input and not getattr(error, "begun", False)
             if ctx.meta.get("json"):

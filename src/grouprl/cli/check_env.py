@@ -232,14 +232,12 @@ def _show_facts(facts: dict[str, object], console: Console) -> None:
 
 
 def _show_finding(finding: EnvironmentFinding, console: Console) -> None:
-    from grouprl.core.wording import in_one_line
-
     style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")
     console.print(
         Text(f"{mark} {finding.name}", style=style),
         Text(f"({finding.where}; {finding.episodes}×)" if finding.where else ""),
     )
-    console.print(Text("  " + in_one_line(InputError(finding.what, finding.rule, finding.remedy))))
+    console.print(Text("  " + str(InputError(finding.what, finding.rule, finding.remedy))))
 
 
 def _cell(text: str) -> Text:

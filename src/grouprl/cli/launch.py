@@ -66,7 +66,7 @@ def launch_command(
     if arguments[:1] != ["train"]:
         given = f"grouprl launch … {arguments[0]}" if arguments else "grouprl launch without a command"
         raise InputError(
-            given, "only a training run can be launched in several processes", "grouprl launch -n 2 train …"
+            given, "only a training run can be launched in several processes", "Run grouprl launch -n 2 train …"
         )
     command = [sys.executable, "-m", "grouprl", *arguments]
     if processes is None:
@@ -86,7 +86,7 @@ def _of_srun() -> dict[str, str]:
         raise InputError(
             "grouprl launch without a number of processes",
             "it starts that many on this machine; each task of Slurm's srun is one of them by itself",
-            "grouprl launch -n 2 train …, or srun grouprl launch train …",
+            "Run grouprl launch -n 2 train …, or srun grouprl launch train …",
         )
     return found
 

@@ -29,14 +29,16 @@ class GrouprlError(Exception):
 class InputError(GrouprlError, ValueError):
     """The user's input breaks a rule.
 
-    The message holds the value (`what`), the `rule` it breaks and the `remedy`. `begun` says that a run had begun, and
-    left files from which it can be resumed.
+    The message holds the value (`what`), the `rule` it breaks and the `remedy`, as sentences; a part that ends in a
+    newline, such as a difference of files, stays on lines of its own. `begun` says that a run had begun, and left files
+    from which it can be resumed.
     """
 
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
         self.what, self.rule, self.remedy = what, rule, remedy
         self.begun = False
-        super().__init__("".join(_sentence(part) for part in (what, rule, remedy) if part).rstrip(" "))
+        first, *more = [part for part in (what, rule, remedy) if part] or [""]
+        super().__init__("".join(map(_sentence, [first, *(_capital(part, what) for part in more)])).rstrip(" "))
 
 
 class MissingExtra(GrouprlError, ImportError):
@@ -126,7 +128,16 @@ def _of_the_user(file: str) -> bool:
 
 def _sentence(text: str) -> str:
     """Return a part of a message with a full stop and a space after it; unchanged if it ends with a newline."""
-    return text if text[-1] == "\n" else text + " " if text[-1] in ".?!:" else text + ". "
+    return text if text[-1:] == "\n" else text + " " if text[-1:] in (*".?!:", "") else text + ". "
+
+
+def _capital(text: str, what: str) -> str:
+    """Capitalise the first letter, unless the first word is a name (`batch.group_size`, `eval_x`, one to which `what`
+    gives a value), this program's, or a quotation.
+    """
+    first = [*text.split(maxsplit=1), ""][0].rstrip(",:;")
+    named = first == "grouprl" or not first.isalpha() or any(f"{first}{sign}" in what for sign in (" =", "=", "'"))
+    return text if named else text[0].upper() + text[1:]
 
 
 def out_of_memory(error: BaseException) -> bool:

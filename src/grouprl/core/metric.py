@@ -64,7 +64,7 @@ def declare(owner: str, metrics: Mapping[str, Metric]) -> None:
             raise InputError(
                 f"{owner}: metrics[{name!r}] = {metric!r}",
                 "a metric is declared by its name and what it measures",
-                f'metrics = {{"{name}": Metric(unit="share", words="tokens whose …")}}',
+                f'Write metrics = {{"{name}": Metric(unit="share", words="tokens whose …")}}',
             )
         made = replace(metric, name=name, owner=owner)
         if GLOSSARY.get(name) != made:

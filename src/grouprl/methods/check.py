@@ -17,7 +17,6 @@ from grouprl.core.errors import InputError, raised
 from grouprl.core.finding import Finding, declare
 from grouprl.core.outputs import ENTROPY
 from grouprl.core.timeout import MAKING, TooLong, alarm
-from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
 from grouprl.methods.diff import EXAMPLES, ContrastExample, blank_outputs, example_batch
 from grouprl.methods.registry import Entry
@@ -103,7 +102,7 @@ def _tried(rule: str, act: Callable[[], Tried]) -> tuple[RuleFinding, Tried | No
     try:
         return RuleFinding(rule), act()
     except InputError as error:
-        return RuleFinding(rule, in_one_line(error)), None
+        return RuleFinding(rule, str(error)), None
     except Exception as error:
         return RuleFinding(rule, raised(error)), None
 
@@ -133,7 +132,7 @@ def _silent(part: Part) -> str:
         if isinstance(needs, str) or not all(isinstance(name, str) for name in needs):
             return "has needs that are not names of batch fields"
     except InputError as error:
-        return f"cannot be described: {in_one_line(error)}"
+        return f"cannot be described: {error}"
     except Exception as error:
         return f"cannot be described: {raised(error)}"
     return ""

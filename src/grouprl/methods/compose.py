@@ -244,7 +244,7 @@ def _added(add: object) -> dict[str, list[object]]:
         return {}
     if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
         raise InputError(
-            f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl_loss]}"
+            f"method.add = {add!r}", "it must map stages to lists of parts", "Write add: {regularize: [kl_loss]}"
         )
     for stage in add:
         if stage not in LISTS:

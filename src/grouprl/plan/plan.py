@@ -19,7 +19,6 @@ from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
-from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
@@ -312,8 +311,8 @@ def _own_parts(method: Method) -> tuple[list[str], list[str]]:
     if fault is None:
         return [], []
     if isinstance(fault, BrokenContract):
-        return [in_one_line(fault)], []
-    return [], [f"tried on a small batch, {in_one_line(fault)}"]
+        return [str(fault)], []
+    return [], [f"tried on a small batch, {fault}"]
 
 
 def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _wrapped(env: object, wrapper: Wrapper) -> object:
         raise InputError(
             f"a wrapper is {wrapper}",
             "it must be an import path, or a mapping that has one as its name",
-            "gymnasium.wrappers:…",
+            "Write gymnasium.wrappers:…",
         )
     make = import_object(path, "wrapper")
     if not callable(make):

@@ -137,7 +137,7 @@ class PettingZoo(SeededTask):
             raise InputError(
                 f"There is no environment '{self.id}'",
                 "it is a module of pettingzoo, such as classic.tictactoe_v3, or one that can be imported",
-                f"pip install {package} where that package has it." if elsewhere else str(error),
+                f"Try pip install {package} where that package has it." if elsewhere else str(error),
             ) from error
 
     def _lacking(self, error: ImportError) -> InputError | MissingExtra:
@@ -147,7 +147,7 @@ class PettingZoo(SeededTask):
             other = MOVED[room]
             rule = f"pettingzoo's {room} games are in the package {other}"
             return InputError(
-                f"There is no environment '{self.id}'", rule, f"pip install {other}, and name it {other}.{game}"
+                f"There is no environment '{self.id}'", rule, f"Try pip install {other}, and name it {other}.{game}"
             )
         return MissingExtra(
             getattr(error, "name", None) or str(error), room, f"The environment '{self.id}'", "pettingzoo"
