@@ -63,5 +63,5 @@ def test_a_run_pays_the_model_and_logs_the_truth(tmp_path):
 
 
 def test_it_stands_beside_a_judge_or_a_model_only(tmp_path):
-    with pytest.raises(InputError, match="Gold is measured beside a judge or a model"):
+    with pytest.raises(InputError, match="gold is measured beside a judge or a model"):
         parse_config(settings(tmp_path, gold="task"))

@@ -249,7 +249,7 @@ def test_the_models_have_a_device_and_a_type_of_their_own(folders):
 
 
 def test_a_run_has_one_source_of_rewards(folders):
-    with pytest.raises(InputError, match="Function and model both say"):
+    with pytest.raises(InputError, match="function and model both say"):
         parse_config(settings(folders[0], reward={"model": folders[0], "function": "exact_match"}))
 
 

@@ -72,7 +72,7 @@ ALL = {"a": 1.0, "b": 1.0}
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        ({"rewards": {**ALL, "c": 5.0}}, r"step\(\) returned a reward of the agent 'c'. the agents are a, b"),
+        ({"rewards": {**ALL, "c": 5.0}}, r"step\(\) returned a reward of the agent 'c'. The agents are a, b"),
         ({"rewards": {"a": 1.0}}, r"step\(\) returned no reward of the agent 'b'.*Return 0.0"),
         ({"rewards": {**ALL, "a": None}}, "the reward of 'a' None.*one finite number. Return 0.0"),
         ({"rewards": {**ALL, "a": np.ones(1)}}, r"the reward of 'a' array\(\[1.\]\).*Return its .item\(\)"),

@@ -156,5 +156,5 @@ def test_an_own_server_without_an_accelerator_is_refused(policy: Tiny) -> None:
 
 @pytest.mark.parametrize("other", [{"weights": "broadcast"}, {"adapters": "loaded"}])
 def test_settings_that_contradict_each_other(other: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="Sleep is for a server on the trainer's own machine"):
+    with pytest.raises(InputError, match="sleep is for a server on the trainer's own machine"):
         parse_config({**RUN, **sleeping(**other)})
