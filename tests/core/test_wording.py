@@ -12,6 +12,7 @@ from grouprl.core.errors import InputError
         ("batch.group_size: 2", "batch.group_size: 2."),
         ("grouprl launch -n 2 train run.yaml", "grouprl launch -n 2 train run.yaml."),
         ("it is to be 2", "it is to be 2."),
+        ("t stands for time", "T stands for time."),
         ("", ""),
         ("-a\n+b\n", "-a\n+b\n"),
     ],

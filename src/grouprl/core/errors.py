@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -136,7 +137,7 @@ def _capital(text: str, what: str) -> str:
     gives a value), this program's, or a quotation.
     """
     first = [*text.split(maxsplit=1), ""][0].rstrip(",:;")
-    named = first == "grouprl" or not first.isalpha() or any(f"{first}{sign}" in what for sign in (" =", "=", "'"))
+    named = first == "grouprl" or not first.isalpha() or re.search(rf"\b{first}( ?=|')", what)
     return text if named else text[0].upper() + text[1:]
 
 
