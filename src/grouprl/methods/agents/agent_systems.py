@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.known_baseline import KnownBaseline
 from grouprl.algorithms.advantage.papers.mean_scaled import MeanScaled
 from grouprl.algorithms.aggregate.aggregate import TokenMean
@@ -17,7 +16,6 @@ from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.refill.refill import DynamicSampling
 from grouprl.algorithms.regularize.kl import Estimator
 from grouprl.algorithms.regularize.regularize import EntropyBonus
-from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -31,8 +29,6 @@ def intellect2(
     base: Method,
     clip_low: ClipLow,
     clip_high: Positive,
-    scale: Scale,
-    eps: NonNegative,
     kl_estimator: Estimator,
     delta: DualClip = 4.0,
     kl_coef: NonNegative = 0.001,
@@ -43,7 +39,6 @@ def intellect2(
     entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),
-        advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=delta),
         aggregate=TokenMean(),
         regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
@@ -129,7 +124,7 @@ entry(
         recommended={"learning_rate": 3e-7, "group": 16, "grad_clip": 0.1},
     ),
     base="grpo",
-    keeps=CLIPS,
+    keeps=(*CLIPS, "scale", "eps"),
 )
 
 

@@ -6,14 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage_transform.papers.thought_entropy import ThoughtEntropy
 from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.augment.papers.failed_steps import FailedSteps
 from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularize.papers.good_tokens import GoodTokensNLL
-from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -24,8 +22,6 @@ TWO = "at least two completions per prompt"
 
 def thor(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     most: Count = 1,
     step_completions: Annotated[int, Field(ge=2)] | None = None,
     nll: NonNegative = 0.01,
@@ -35,7 +31,6 @@ def thor(
     """Compose THOR: train on episodes and on failed steps, each judged in groups of its kind."""
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),
-        advantage=Relative("group", scale=scale, eps=eps),
         aggregate=TokenMean(),
         regularize=(GoodTokensNLL(coef=nll),) if nll > 0 else (),
         augment=(FailedSteps(most=most, completions=step_completions),),
@@ -116,20 +111,17 @@ entry(
         recommended={"group": 16, "turns": 5},
     ),
     base="grpo",
-    keeps=("clip_low",),
+    keeps=("clip_low", "scale", "eps"),
 )
 
 
 def funrl(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     alpha: NonNegative = 0.4,
     kappa: Annotated[float, Field(gt=1)] = 2.0,
 ) -> Method:
     """Compose GRPO with an entropy bonus on the tokens of the thought."""
     return base.with_parts(
-        advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
     )
 
@@ -176,5 +168,5 @@ entry(
         ],
     ),
     base="grpo",
-    keeps=(*CLIPS, *KL),
+    keeps=(*CLIPS, *KL, "scale", "eps"),
 )

@@ -6,11 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.augment.papers.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
-from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -28,8 +26,6 @@ VALUE_CLIP = "as ppo: 0.2"
 
 def g_ra(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     threshold: float | None = 0.0,
     turn_weight: NonNegative = 1.0,
     outcome: Literal["rest", "correct"] = "rest",
@@ -37,7 +33,6 @@ def g_ra(
     """Compose G-RA: GRPO on the outcome and, if that is good enough, the rewards of turns."""
     return base.with_parts(
         reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
-        advantage=Relative("group", scale=scale, eps=eps),
     )
 
 
@@ -97,14 +92,12 @@ entry(
         notes=["Without the gate the sum of rewards can rise while outcomes fall."],
     ),
     base="grpo",
-    keeps=CLIPS,
+    keeps=(*CLIPS, "scale", "eps"),
 )
 
 
 def otc(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     target: Literal["fewest", "none"] = "fewest",
     smoothing: Positive = 4.0,
     alpha: Positive = 1.0,
@@ -112,7 +105,6 @@ def otc(
     """Compose OTC: GRPO on rewards that are multiplied by frugality."""
     return base.with_parts(
         reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
-        advantage=Relative("group", scale=scale, eps=eps),
         augment=(FewestCalls(),) if target == "fewest" else (),
     )
 
@@ -185,7 +177,7 @@ entry(
         notes=["Its measure is tool productivity: correct completions per call."],
     ),
     base="grpo",
-    keeps=CLIPS,
+    keeps=(*CLIPS, "scale", "eps"),
 )
 
 

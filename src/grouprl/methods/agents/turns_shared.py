@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.turn_credit import NormalisedTurns
 from grouprl.algorithms.advantage_transform.papers.turn_entropy import EntropyModulated
 from grouprl.algorithms.advantage_transform.papers.turn_shared import SharedSteps
@@ -127,13 +126,10 @@ entry(
 
 def salt(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     window: Annotated[int, Field(ge=0)] = 0,
 ) -> Method:
     """Compose SALT: GRPO's advantages, averaged over shared steps."""
     return base.with_parts(
-        advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(SharedSteps(window=window),),
         aggregate=TokenMean(),
     )
@@ -200,14 +196,12 @@ entry(
         notes=["The sum of the advantages of a shared step over its trajectories stays."],
     ),
     base="grpo",
-    keeps=(*CLIPS, *KL),
+    keeps=(*CLIPS, *KL, "scale", "eps"),
 )
 
 
 def empg(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
     k1: NonNegative = 1.0,
     k2: NonNegative = 1.0,
     zeta: NonNegative = 0.05,
@@ -215,7 +209,6 @@ def empg(
 ) -> Method:
     """Compose EMPG: GRPO's advantages, modulated by the entropy of turns."""
     return base.with_parts(
-        advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
         aggregate=TokenMean(),
     )
@@ -272,5 +265,5 @@ entry(
         notes=["A confident mistake is amplified (g > 1, A < 0), an uncertain one attenuated."],
     ),
     base="grpo",
-    keeps=(*CLIPS, *KL),
+    keeps=(*CLIPS, *KL, "scale", "eps"),
 )

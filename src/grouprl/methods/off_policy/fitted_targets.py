@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.known_baseline import KnownBaseline
 from grouprl.algorithms.advantage.returns import GAE
 from grouprl.algorithms.advantage.soft_baseline import SoftBaseline
@@ -26,13 +25,12 @@ from grouprl.methods.settings import KL, KL_NEED
 CRITIC = "a critic (value head)"
 
 
-def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> Method:
+def reg_grpo(base: Method, predicted_eps: Positive = 0.1) -> Method:
     """Compose Reg-GRPO.
 
     Squared distance of standardised advantages and standardised log-ratios of a group; nothing is clipped.
     """
     return base.with_parts(
-        advantage=Relative("group", center="mean", scale="sample_std", eps=eps),
         objective=GroupRegression(coef=1.0, average="population", standardize_eps=predicted_eps),
     )
 
@@ -87,7 +85,7 @@ entry(
         recommended={"group": 8},
     ),
     base="grpo",
-    keeps=KL,
+    keeps=(*KL, "eps"),
 )
 
 

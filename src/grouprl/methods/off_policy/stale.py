@@ -14,7 +14,7 @@ from grouprl.algorithms.objective.papers.stale import Beyond, InterpolatedClip, 
 from grouprl.algorithms.regularize.regularize import KLLoss
 from grouprl.algorithms.token_weight.importance import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.token_weight.papers.second_moment_mask import SecondMomentMask
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -33,9 +33,6 @@ def decoupled_ppo(
     base: Method,
     clip_low: ClipLow,
     clip_high: Positive,
-    scale: Scale,
-    eps: NonNegative,
-    alone: Alone,
     cap: Positive | None = 5.0,
     beyond: Beyond = "mask",
     proximal: Proximal = "recomputed",
@@ -45,15 +42,10 @@ def decoupled_ppo(
 
     `proximal` "interpolated" spares the forward pass that computes π_prox.
     """
-    advantage = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
     if proximal == "interpolated":
         objective = InterpolatedClip(clip_low=clip_low, clip_high=clip_high, cap=cap, beyond=beyond)
-        return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
-    return base.with_parts(
-        advantage=advantage,
-        token_weight=(_behaviour(cap, beyond),),
-        aggregate=TokenMean(),
-    )
+        return base.with_parts(objective=objective, aggregate=TokenMean())
+    return base.with_parts(token_weight=(_behaviour(cap, beyond),), aggregate=TokenMean())
 
 
 entry(

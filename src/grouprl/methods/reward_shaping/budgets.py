@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.papers.budget_segments import Baseline, BudgetSegments, Prior
 from grouprl.algorithms.advantage_transform.papers.budget_gap import BudgetGap
 from grouprl.algorithms.aggregate.aggregate import TokenMean
@@ -16,7 +15,6 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.budget_cosine import BudgetCosine, Longest
 from grouprl.algorithms.reward_transform.papers.fail_truncated import FailTruncated
 from grouprl.algorithms.sampling.papers.budget import LengthBudget
-from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -27,8 +25,6 @@ TWO = "at least two completions per prompt"
 
 def hbpo(
     base: Method,
-    eps: NonNegative,
-    alone: Alone,
     budgets: Budgets = (0.125, 0.25, 0.5, 0.625),
     beta: Positive = 4.0,
     alpha: NonNegative | None = None,
@@ -46,7 +42,6 @@ def hbpo(
     gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
     return base.with_parts(
         reward_transform=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
-        advantage=Relative("group", eps=eps, alone=alone),
         advantage_transform=(gap,) if intra_weight > 0 else (),
         aggregate=TokenMean(),
         allocation=BudgetPrompts(budgets=budgets),
@@ -121,7 +116,7 @@ entry(
         ],
     ),
     base="grpo",
-    keeps=("clip_low",),
+    keeps=("clip_low", "eps", "alone"),
 )
 
 

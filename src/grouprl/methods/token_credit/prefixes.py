@@ -6,14 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.papers.plan_credit import PlanRelative
 from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.augment.papers.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.continuation_reward import ContinuationReward
 from grouprl.algorithms.token_weight.papers.prefix_mask import PrefixMask
-from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -24,8 +22,6 @@ TWO = "at least two completions per prompt"
 
 def pppo(
     base: Method,
-    eps: NonNegative,
-    alone: Alone,
     prefix_start: PositiveShare = 0.15,
     prefix_grow: NonNegative = 0.05,
     prefix_limit: PositiveShare = 0.35,
@@ -40,7 +36,6 @@ def pppo(
     schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
     return base.with_parts(
         reward_transform=(ContinuationReward(),) if continuations else (),
-        advantage=Relative("group", eps=eps, alone=alone),
         token_weight=(PrefixMask(**schedule),),
         aggregate=TokenMean(),
         augment=(Continuations(count=continuations, **schedule),) if continuations else (),
@@ -105,7 +100,7 @@ entry(
         },
     ),
     base="grpo",
-    keeps=("clip_low",),
+    keeps=("clip_low", "eps", "alone"),
 )
 
 
