@@ -256,7 +256,7 @@ def test_learners_that_do_not_meet_are_a_loss_and_no_bad_input(monkeypatch, plac
         raise RuntimeError("nobody is there")
 
     monkeypatch.setenv("GROUPRL_LEARNER", placed)
-    monkeypatch.setattr(meeting.dist, "rendezvous", nobody)
+    monkeypatch.setattr(meeting, "meeting_store", nobody)
     with pytest.raises(kind, match="the ranks did not meet: RuntimeError: nobody is there"):
         meeting.follow(lambda: None)
 
@@ -410,4 +410,4 @@ def test_a_port_that_is_taken_is_named(monkeypatch):
         for name, value in where.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(InputError, match=rf"MASTER_PORT={port}\. Another process listens there"):
-            meeting._meet()
+            meeting._meet({}, 30.0)

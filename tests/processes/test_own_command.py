@@ -18,6 +18,7 @@ from grouprl.cli import launch
 from grouprl.policy.sharded import ranks
 from grouprl.processes import own_command
 from grouprl.processes.own_command import run_command
+from grouprl.processes.roll_call import Facts
 from grouprl.training import starting
 from short_runs import SMALL, quiet
 
@@ -117,13 +118,13 @@ def test_a_rank_that_a_signal_ends_before_it_listens_is_interrupted(number: int,
 def test_a_rank_ignores_signals_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     before, meanwhile = signal.getsignal(signal.SIGINT), []
 
-    def follow(met: Callable[[], None]) -> None:
+    def follow(met: Callable[[], None], facts: Facts, within: float | None) -> None:
         meanwhile.append(signal.getsignal(signal.SIGINT))
         met()
         meanwhile.append(signal.getsignal(signal.SIGINT))
 
     monkeypatch.setattr(ranks, "follow", follow)
-    starting.follow_leader()
+    starting.follow_leader(dict)
     assert meanwhile == [signal.SIG_DFL, signal.SIG_IGN], "before and after all ranks have met"
     assert signal.getsignal(signal.SIGINT) is before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,11 +119,12 @@ def train_command(
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.training import starting
 
+    given = (*(changes or []), *([f"seed={seed}"] if seed is not None else []))
+    stated = partial(starting.stated_facts, source, given, folder, resume)
     if own_rank() > 0:
         silence_loading_bars()
-        starting.follow_leader()
+        starting.follow_leader(stated)
         return
-    given = (*(changes or []), *([f"seed={seed}"] if seed is not None else []))
     chosen = starting.choose(source, given, folder, resume)
     for note in chosen.notes:
         typer.echo(f"note: {note}", err=True)
@@ -141,15 +143,16 @@ def train_command(
             raise typer.Exit(code)
         return
     silence_loading_bars()
-    _tell(_trained(chosen, profile_steps if profile else 0, accept_changes, as_json), as_json)
+    with starting.leading_ranks(stated):
+        summary = _trained(chosen, profile_steps if profile else 0, accept_changes, as_json)
+    _tell(summary, as_json)
 
 
 def _trained(chosen: RunChoice, profile: int, accept_changes: bool, as_json: bool) -> Summary:
     """Train in this process, and return the result of the run. `profile` is the number of steps that are profiled."""
-    from grouprl.training import starting
     from grouprl.training.loop import train
 
-    with starting.leading_ranks(), apart(Telling.quiet):
+    with apart(Telling.quiet):
         return train(
             chosen.config,
             folder=chosen.folder,

@@ -9,20 +9,23 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.config.extending import changed_config, kept_settings, made_by
+from grouprl.config.rank_facts import settings_facts, version_facts
 from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names, with_absolute_paths
 from grouprl.config.yaml_files import is_file
-from grouprl.core.errors import InputError, shortened
+from grouprl.core.errors import InputError, RunError, shortened
 from grouprl.core.importing import refuse_within_import
 from grouprl.processes.begun_run import begun_by_torchrun, remembers
 from grouprl.processes.current_ranks import launched, own_rank, ranks_requested, starts
 from grouprl.processes.own_command import run_command
+from grouprl.processes.roll_call import Facts
 from grouprl.protocols.run_events import RunListener
 from grouprl.storage.run_folder import RunFolder, runs_meant
 
@@ -84,8 +87,9 @@ def train(
     """
     refuse_within_import("grouprl.train")
     check_listeners(callbacks)
+    stated = partial(stated_facts, source, changes, folder, resume)
     if own_rank() > 0:
-        follow_leader()
+        follow_leader(stated)
         return None
     place = None if folder is None else Path(folder)
     if isinstance(source, Mapping) and not source:
@@ -105,7 +109,7 @@ def train(
     if (placed := placed_config(chosen)) is not None:
         interrupted = _train_by_learners(placed, chosen, callbacks, engine, accept_changes, console.quiet)
         return _left_by_learners(chosen.place(), interrupted)
-    with own_state("grouprl.train"), leading_ranks():
+    with own_state("grouprl.train"), leading_ranks(stated):
         made = train_config(
             chosen.config,
             folder=chosen.folder,
@@ -309,21 +313,68 @@ def placed_config(chosen: RunChoice) -> Config | None:
     return config if config.cluster.learners >= least else None
 
 
-def follow_leader() -> None:
+def stated_facts(
+    source: str | Path | Mapping[str, object] | Config,
+    changes: Sequence[str],
+    folder: str | Path | None,
+    resume: bool,
+) -> Facts:
+    """Return the facts of the start of a rank, as `grouprl.train` or the command line was told to start it.
+
+    Those of a configuration that this machine does not have are left out.
+
+    Raises:
+        InputError: the configuration breaks a rule.
+    """
+    from grouprl.training.session import versions
+
+    given = {"--resume": str(resume), "--folder": "not given" if folder is None else Path(folder).name}
+    if isinstance(source, (str, Path)):
+        given["SOURCE"] = Path(source).name
+    config = _stated_config(source, changes)
+    settings = {} if config is None else settings_facts(config)
+    return {"given": given, **settings, **version_facts(versions())}
+
+
+def _stated_config(source: str | Path | Mapping[str, object] | Config, changes: Sequence[str]) -> Config | None:
+    if not isinstance(source, (str, Path)):
+        return source if isinstance(source, Config) else parse_config(source, plugins=False)
+    stored = Path(source) / "config.yaml"
+    name = str(stored if stored.is_file() else source)
+    return load_config(name, changes, plugins=False) if is_file(Path(name)) or name in recipe_names() else None
+
+
+def follow_leader(stated: Callable[[], Facts]) -> None:
     """Work as a rank other than 0; signals are ignored once it has met rank 0, which handles them and ends the run in
-    order, and end this process before.
+    order, and end this process before. `stated` returns the facts of its start.
+
+    Raises:
+        InputError: these facts cannot be told, and rank 0 has none to compare them with.
     """
     from grouprl.policy.sharded.ranks import follow
 
+    facts: Facts = {}
+    within, refused = None, None
+    try:
+        facts = stated()
+    except InputError as error:  # rank 0 has most likely met it, too, and does not come
+        facts, within, refused = {"given": {"the configuration": f"refused ({error})"}}, REFUSED, error
     with ExitStack() as stack:
+        met: Callable[[], None] = lambda: None  # noqa: E731
         if threading.current_thread() is threading.main_thread():
             for number in INTERRUPTIONS:
                 stack.callback(signal.signal, number, signal.signal(number, signal.SIG_DFL))
-            follow(_ignore_interruptions)
-        else:
-            follow(lambda: None)
+            met = _ignore_interruptions
+        try:
+            follow(met, facts, within)
+        except RunError:
+            if refused is not None:
+                raise refused from None
+            raise
 
 
+REFUSED = 15.0
+"""Seconds for which a rank that cannot read its configuration waits for a rank 0 that could."""
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -333,12 +384,14 @@ def _ignore_interruptions() -> None:
 
 
 @contextmanager
-def leading_ranks() -> Iterator[None]:
-    """Lead the other processes that a launcher has started for this run, if there are any."""
+def leading_ranks(stated: Callable[[], Facts]) -> Iterator[None]:
+    """Lead the other processes that a launcher has started for this run, if there are any. `stated` returns the facts
+    of this one's start.
+    """
     if ranks_requested() == 1:
         yield
         return
     from grouprl.policy.sharded.ranks import leading
 
-    with leading():
+    with leading(stated()):
         yield

@@ -27,15 +27,23 @@ from grouprl.core.importing import Source
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 from grouprl.policy.sharded.context_group import ContextGroup
-from grouprl.processes.current_ranks import CONTINUE, LEADING, check_rank, placed_by, starts, tell_meeting
+from grouprl.processes.current_ranks import (
+    CONTINUE,
+    LEADING,
+    check_rank,
+    own_rank,
+    placed_by,
+    ranks_requested,
+    starts,
+    tell_meeting,
+)
 from grouprl.processes.liveness import PeerWatch, end_process
+from grouprl.processes.roll_call import Facts, RollCall, attend, meeting_store, patience
 
 IDLE = timedelta(days=365)
 """Time for which a rank waits for its next work: it has none while rank 0 computes rewards."""
-MEETING = timedelta(seconds=300)
-"""Time for which ranks wait for each other at the start."""
 LATE = 30.0
-"""Seconds after `MEETING` at which a rank ends if nothing answers its connection."""
+"""Seconds after the time for the meeting at which a rank ends if nothing answers its connection."""
 CUT_OFF = 60.0
 """Seconds after which a rank that cannot reach rank 0 ends."""
 NOTICE = 2.0
@@ -76,7 +84,7 @@ class Ranks:
     """
 
     def __init__(self, store: dist.Store, station: Station) -> None:
-        self.station, self._store, self.timeout = station, store, MEETING.total_seconds()
+        self.station, self._store, self.timeout = station, store, patience()
         self._calls, self._lock, self._broken, self.team = 0, threading.Lock(), False, 1
 
     @property
@@ -170,9 +178,13 @@ class Ranks:
 
 
 @contextmanager
-def leading() -> Iterator[Ranks]:
-    """Connect to the other ranks and lead them until the end of the block; called by rank 0."""
-    ranks = Ranks(*_meet())
+def leading(facts: Facts | None = None) -> Iterator[Ranks]:
+    """Connect to the other ranks and lead them until the end of the block; called by rank 0. `facts` are those of its
+    start, in which no other rank may differ.
+    """
+    found = _meet(facts or {}, patience())
+    assert found is not None
+    ranks = Ranks(*found)
     tell_meeting()
     LEADING.append(ranks)
     try:
@@ -183,14 +195,16 @@ def leading() -> Iterator[Ranks]:
         _part()
 
 
-def follow(met: Callable[[], None]) -> None:
+def follow(met: Callable[[], None], facts: Facts | None = None, within: float | None = None) -> None:
     """Do the work that rank 0 requests until it ends the run; called by every other rank. `met` is called when all have
-    met.
+    met; `within` are the seconds for that, by default those of the environment.
 
     Raises:
         SystemExit: rank 0 is gone; it reports the reason itself.
     """
-    store, station = _meet()
+    if (found := _meet(facts or {}, within or patience())) is None:
+        return
+    store, station = found
     met()
     calls, leader = 0, watched_leader()
     try:
@@ -271,36 +285,48 @@ def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.Proc
     return control, answers
 
 
-def _meet() -> tuple[dist.Store, Station]:
+def _meet(facts: Facts, seconds: float) -> tuple[dist.Store, Station] | None:
+    """Return the store and the station of this rank once all have come; None if rank 0 sends this one away."""
     check_rank()
     choose_interface()
-    late = threading.Timer(MEETING.total_seconds() + LATE, end_process, [_unanswered()])
+    late = threading.Timer(seconds + LATE, end_process, [_unanswered()])
     late.daemon = True
     late.start()
     try:
-        found, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
-        store = dist.PrefixStore(f"start {starts()}", found)  # torchrun's outlives ranks, with their addresses
+        rank, count, limit = own_rank(), ranks_requested(), timedelta(seconds=seconds)
+        store = dist.PrefixStore(f"start {starts()}", meeting_store(rank, count, limit))  # torchrun's outlives ranks
+        late.cancel()  # from here on rank 0 decides how long to wait
+        roll = dist.PrefixStore("meeting", store)
+        if rank == 0:
+            RollCall(roll, count, facts, seconds).hold()
+        elif not attend(roll, rank, facts):
+            return None
         device = _device()
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=MEETING)
-        control, answers = _lines(rank, MEETING)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=limit)
+        control, answers = _lines(rank, limit)
+    except GrouprlError:
+        raise
     except (RuntimeError, ValueError) as error:
-        said = f"the ranks did not meet: {first_line(error)}"
-        if placed_by():  # then the cause is not a missing command, but a node or the network
-            raise RunError(said) from error
-        if "address already in use" in str(error).lower():
-            port = f"MASTER_PORT={os.environ['MASTER_PORT']}"
-            raise InputError(
-                port, "another process listens there, where the ranks are to meet", "Choose another port"
-            ) from error
-        raise InputError(
-            said,
-            "every process of a run must be started by grouprl launch or torchrun with the same command",
-            "See grouprl launch --help",
-        ) from error
+        raise _unmet(error) from error
     finally:
         late.cancel()
     return dist.PrefixStore("grouprl", store), Station(rank, count, device, control, answers)
+
+
+def _unmet(error: Exception) -> InputError | RunError:
+    """Return the error of a meeting that did not take place."""
+    said = f"the ranks did not meet: {first_line(error)}"
+    if placed_by():  # then the cause is not a missing command, but a node or the network
+        return RunError(said)
+    if "address already in use" in str(error).lower():
+        port = f"MASTER_PORT={os.environ['MASTER_PORT']}"
+        return InputError(port, "another process listens there, where the ranks are to meet", "Choose another port")
+    return InputError(
+        said,
+        "every process of a run must be started by grouprl launch or torchrun with the same command",
+        "See grouprl launch --help",
+    )
 
 
 def _unanswered() -> str:
