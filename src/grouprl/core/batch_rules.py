@@ -44,7 +44,7 @@ class WrongField(InputError):
 
 
 class Checked(Protocol):
-    """The attributes of a `Batch` that the rules need to check other fields, which they read by name."""
+    """The attributes of a `Batch` on which the rules rely; they read the fields that they check by name."""
 
     @property
     def mask_bt(self) -> Tensor:

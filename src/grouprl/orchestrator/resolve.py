@@ -60,7 +60,7 @@ class ResolvedRun:
 
     @property
     def updates_per_rollout(self) -> int:
-        """The number of optimiser steps of a rollout; the most of them, if it follows from what is played."""
+        """The number of optimiser steps per rollout; the largest possible one if it depends on what is played."""
         batch, acts = self.config.batch, self.task.actions_per_step or self.task.max_turns * self.max_new_tokens
         return self.method.steps_of(batch.epochs, batch.minibatches, batch.prompts * batch.group_size * acts)
 

@@ -106,7 +106,7 @@ class Optim(Section):
     @pydantic.field_validator("settings")
     @classmethod
     def _numbers(cls, settings: JsonObject) -> JsonObject:
-        """Read numbers such as 1e-5, which no optimiser takes as a text, as in every setting of our own."""
+        """Read texts such as 1e-5 as the numbers that optimisers need, as all settings of ours are read."""
         return {name: as_number(value) for name, value in settings.items()}
 
 
