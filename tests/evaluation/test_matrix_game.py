@@ -62,3 +62,14 @@ def test_win_rates_count_both_directions_and_know_their_uncertainty():
 def test_wilsons_interval_of_8_of_10():
     low, high = wilson(torch.tensor(0.8, dtype=torch.float64), torch.tensor(10.0))
     assert (float(low), float(high)) == (pytest.approx(0.4901625, abs=1e-6), pytest.approx(0.9433178, abs=1e-6))
+
+
+def test_a_weak_pull_to_the_reference_is_no_reason_to_circle() -> None:
+    """Everybody beats the next of a circle for sure, and the answer is known: nobody has a reason to move."""
+    count, beta = 5, 0.01
+    prefer_kk = torch.full((count, count), 0.5, dtype=torch.float64)
+    for kind in range(count):
+        prefer_kk[kind, (kind + 1) % count], prefer_kk[(kind + 1) % count, kind] = 1.0, 0.0
+    ref_k = torch.tensor([0.3, 0.1, 0.25, 0.15, 0.2], dtype=torch.float64)
+    nash_k = regularised_nash(prefer_kk, ref_k, beta, steps=20_000)
+    torch.testing.assert_close((ref_k.log() + prefer_kk @ nash_k / beta).softmax(0), nash_k, atol=1e-10, rtol=0)

@@ -24,6 +24,31 @@ NORMALISED = {"name": "mlp", "dtype": "float64", "settings": {"hidden": [8], "no
 OWN = {"name": f"{WIDE}:Wide", "dtype": "float64"}
 
 
+WHOLE_ROWS = {
+    "task": {"name": "control:CartPole-v1", "turns": 24},
+    "method": "ppo",
+    "batch": {"prompts": 4, "group_size": 2, "minibatches": 2, "epochs": 2, "tokens_per_microbatch": 16},
+}
+"""Changes for policies that remember: rows stay whole, in whichever passes."""
+SWINGING = {"task": {"name": "control:Pendulum-v1", "turns": 12}, "batch": {**WHOLE_ROWS["batch"], "minibatches": 1}}
+KINDS: dict[str, dict[str, Any]] = {
+    **{
+        cell: {"model": {"name": "recurrent", "settings": {"width": 6, "cell": cell, "normalise": True}}, **WHOLE_ROWS}
+        for cell in ("gru", "lstm")
+    },
+    **{
+        f"{cell} of vectors": {
+            "model": {"name": "recurrent", "settings": {"width": 6, "cell": cell}},
+            **WHOLE_ROWS,
+            **SWINGING,
+        }
+        for cell in ("gru", "lstm")
+    },
+    **{kind: {"model": {"name": kind, "settings": {"hidden": [8]}}, **SWINGING} for kind in ("mixture", "squashed")},
+}
+"""Runs of policies that remember, and of those whose actions are of several or bounded normals."""
+
+
 def settings(model: dict[str, Any]) -> dict[str, Any]:
     return {
         "task": {"name": "control:CartPole-v1", "horizon": 16},
@@ -77,6 +102,34 @@ def test_the_same_number_of_ranks_continues_with_the_same_bytes(tmp_path: Path) 
     assert codes[0] == -9, said
     rank_runs.train_on(2, config, struck, "-q", "--resume")
     mine, theirs = weights(tmp_path / "whole"), weights(struck)
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def of_kind(folder: Path, name: str, **batch: Any) -> Path:
+    """Write the run of a kind of policy in float64."""
+    given = settings({}) | KINDS[name]
+    given["model"] = {**given["model"], "dtype": "float64"}
+    given["batch"] = {**given["batch"], **batch}
+    path = folder / f"{len(list(folder.glob('*.yaml')))}.yaml"
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_remembers_and_what_mixes_is_cut_into_any_passes_and_copied_to_ranks(name: str, tmp_path: Path) -> None:
+    """Passes of 16 actions, of one row and of all rows; one rank and two; and two of which one was killed."""
+    config = of_kind(tmp_path, name)
+    rank_runs.train_on(1, config, tmp_path / "cut", "-q")
+    for passes in (1, 4096):
+        rank_runs.train_on(1, of_kind(tmp_path, name, tokens_per_microbatch=passes), tmp_path / f"p{passes}", "-q")
+        assert apart(tmp_path / "cut", tmp_path / f"p{passes}") < 1e-12
+    rank_runs.train_on(2, config, tmp_path / "two", "-q")
+    assert apart(tmp_path / "cut", tmp_path / "two") < 1e-12
+    struck = tmp_path / "struck"
+    codes, said = rank_runs.on_ranks(2, config, struck, "-q", fault="1 passes of copies 5 kill")
+    assert codes[0] == 3, said
+    rank_runs.train_on(2, config, struck, "-q", "--resume")
+    mine, theirs = weights(tmp_path / "two"), weights(struck)
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 

@@ -356,6 +356,16 @@ def test_the_page_of_a_long_run_stays_small(tmp_path):
             assert len(series["x"]) == len(series["y"]) <= POINTS
 
 
+def test_a_thinned_curve_begins_and_ends_where_the_curve_does() -> None:
+    """The legend states the last value: here neither the smallest nor the largest of its stretch."""
+    y = [0.5, *([0.0, 1.0] * 5000), 0.25]
+    thin = downsample(Series("a", range(len(y)), y))
+    assert (thin.x[0], thin.y[0], thin.x[-1], thin.y[-1]) == (0, 0.5, len(y) - 1, 0.25)
+    assert len(thin.y) <= POINTS
+    assert list(thin.x) == sorted(set(thin.x))
+    assert "<b>0.25</b>" in chart("A", "words", [Series("a", range(len(y)), y)])
+
+
 def test_downsampling_keeps_ends_of_the_range_and_order():
     y = [0.0] * 10_000
     y[4321], y[9876] = 50.0, -7.0
@@ -512,6 +522,25 @@ def test_the_curve_as_a_picture(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no training records"):
         save_curve_png(tmp_path / "empty", tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("largest", [0.0, 0.5])
+def test_the_picture_of_costs_has_no_shares_of_rewards_of_1(tmp_path, monkeypatch, largest):
+    figures = pytest.importorskip("matplotlib.figure")
+    from grouprl.view.curve import save_curve_png
+
+    made = []
+    monkeypatch.setattr(figures, "Figure", lambda *a, make=figures.Figure, **k: made.append(make(*a, **k)) or made[-1])
+    ends = {"eval/reward": -3.0, "eval/greedy": 0.0, "eval/pass@1": largest, "eval/graded": 1.0}
+    records = [{"phase": "eval", "step": step, **ends} for step in (0, 2)]
+    records += [{"phase": "train", "step": step, "reward_mean": -3.5, "pass@1": 0.0} for step in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "summary.json").write_text(json.dumps({"reward_is": "minus the length"}))
+    save_curve_png(tmp_path, tmp_path / "curve.png")
+    (axes,) = made[0].axes
+    drawn = [line.get_label() for line in axes.lines if len(line.get_xdata())]
+    assert ("greedy, held out" in drawn) is (largest > 0)
+    assert (axes.get_ylabel() == "reward, minus the length") is (largest == 0)
 
 
 def test_the_curve_says_what_to_install(tmp_path, monkeypatch):

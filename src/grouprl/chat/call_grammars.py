@@ -152,7 +152,7 @@ def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Seq
             raise NoGrammar(f"a choice of the argument {key!r} of {name} holds tags of arguments")
         return (OneOf(tuple(choices)), behind)
     if schema.get("type") == "string":
-        if set(schema) > TEXT_KEYS or not set(schema) <= TEXT_KEYS:
+        if not set(schema) <= TEXT_KEYS:
             raise NoGrammar(
                 f"the text {key!r} of {name} is written without quotes, so the bounds in its schema cannot be enforced"
             )

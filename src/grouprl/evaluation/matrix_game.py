@@ -91,9 +91,11 @@ def regularised_nash(prefer_kk: Tensor, ref_k: Tensor, beta: float, *, steps: in
     if not beta > 0:
         raise InputError(f"beta = {beta:g}", "the regularised game has a positive β", "Use duality_gap where β is 0")
     policy_k = ref_k
+    # 2β, as preferences move by at most half of what a policy moves (in L1): mirror prox may circle with longer steps.
+    eta = 2 * beta
     for _ in range(steps):
-        ahead_k = proximal_step(prefer_kk, policy_k, policy_k, ref_k, beta, 4 * beta)
-        after_k = proximal_step(prefer_kk, policy_k, ahead_k, ref_k, beta, 4 * beta)
+        ahead_k = proximal_step(prefer_kk, policy_k, policy_k, ref_k, beta, eta)
+        after_k = proximal_step(prefer_kk, policy_k, ahead_k, ref_k, beta, eta)
         if float((after_k - policy_k).abs().max()) < 1e-13:
             return after_k
         policy_k = after_k

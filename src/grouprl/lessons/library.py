@@ -43,6 +43,7 @@ class LessonLibrary:
         An update of an unknown lesson adds its text, the deletion of an unknown one does nothing, and an empty text
         is not a lesson.
         """
+        # Names stay those of the library that the changes were proposed for, so that a deletion moves no other lesson.
         found = self.named()
         for number, change in enumerate(changes):
             text = " ".join(change.text.split())[:LONGEST_LESSON]

@@ -36,15 +36,18 @@ class Series:
 
 
 def downsample(series: Series) -> Series:
-    """Thin a curve to at most `POINTS` points; each stretch keeps its smallest and largest value, so spikes remain."""
+    """Thin a curve to at most `POINTS` points: its ends, and the smallest and largest value of each stretch between
+    them, so that spikes remain.
+    """
     count = len(series.y)
     if count <= POINTS:
         return series
-    buckets = POINTS // 2
-    keep: list[int] = []
+    buckets, inner = POINTS // 2 - 1, count - 2
+    keep = [0]
     for b in range(buckets):
-        stretch = range(b * count // buckets, (b + 1) * count // buckets)
+        stretch = range(1 + b * inner // buckets, 1 + (b + 1) * inner // buckets)
         keep += sorted({min(stretch, key=series.y.__getitem__), max(stretch, key=series.y.__getitem__)})
+    keep.append(count - 1)  # the legend states it as where the curve stands
     low, high = ([column[i] for i in keep] if column else () for column in (series.low, series.high))
     return Series(series.name, [series.x[i] for i in keep], [series.y[i] for i in keep], series.points, low, high)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.storage.run_folder import replacing
+from grouprl.view.curves import reaches_one
 from grouprl.view.runfiles import RunData, read_run
 
 if TYPE_CHECKING:
@@ -46,15 +47,19 @@ def _draw(axes: Axes, run: RunData) -> None:
     axes.plot(
         [r["step"] for r in train], [r["reward_mean"] for r in train], color="#8b949e", lw=1, label="reward, training"
     )
-    for name, label, colour in LINES:
-        found = [r for r in run.of_phase("eval") if r.get(name) is not None]
+    evals = run.of_phase("eval")
+    shares = reaches_one(run, evals)
+    for name, label, colour in LINES if shares else LINES[-1:]:
+        found = [r for r in evals if r.get(name) is not None]
         steps, values = [r["step"] for r in found], [r[name] for r in found]
         axes.plot(steps, values, color=colour, marker="o", ms=4, lw=1.6, label=label)
         if found and all(f"{name}_low" in r and f"{name}_high" in r for r in found):
             low, high = ([r[f"{name}_{end}"] for r in found] for end in ("low", "high"))
             axes.fill_between(steps, low, high, color=colour, alpha=0.15, lw=0)
     axes.set_xlabel("reinforcement step")
-    axes.set_ylabel("share of correct completions; reward")
+    axes.set_ylabel(
+        "share of correct completions; reward" if shares else f"reward{', ' * bool(run.reward_is)}{run.reward_is}"
+    )
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

@@ -43,10 +43,14 @@ class Arms:
         return self._shown()
 
     def step(self, action: object) -> Step:
-        """Take an arm. Raises InputError before `reset`, and after the one choice."""
-        if not self._open:
-            raise InputError("an arm was chosen already", "an episode is one choice")
-        self._taken, self._open = int(np.asarray(action)), False
+        """Take an arm. Raises InputError for an unknown arm, before `reset`, and after the one choice."""
+        arm = int(np.asarray(action))
+        if not self._open or not 0 <= arm < len(self.pay):
+            raise InputError(
+                f"arm {arm} {'now' if self._open else 'of an episode that is not under way'}",
+                f"an episode is one choice among the arms 0 to {len(self.pay) - 1}",
+            )
+        self._taken, self._open = arm, False
         return Step(self._shown(), self.pay[self._taken], terminated=True)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:

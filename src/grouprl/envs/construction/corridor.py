@@ -39,10 +39,13 @@ class Corridor:
         return self._shown()
 
     def step(self, action: object) -> Step:
-        """Turn or walk on. Raises InputError before `reset` and after the end."""
-        if not self._open:
-            raise InputError("the episode is over", "it ends with the first turn")
+        """Turn or walk on. Raises InputError for an unknown action, before `reset` and after the end."""
         chosen, junction = int(np.asarray(action)), self._at == self.length
+        if not self._open or not 0 <= chosen <= 2:
+            raise InputError(
+                f"action {chosen} {'now' if self._open else 'of an episode that is over'}",
+                "actions are 0, 1 and 2, and the first turn ends the episode",
+            )
         walks = chosen == 2 and not junction
         self._at += walks
         self._open = walks

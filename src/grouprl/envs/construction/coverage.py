@@ -49,7 +49,8 @@ class CoverageWalk:
     def step(self, action: object) -> Step:
         """Go up or down along a dimension. Raises InputError for what is not legal."""
         which = int(np.asarray(action))
-        if not self.walk or len(self.walk) > self.steps or not self.legal()[which]:
+        inside = 0 <= which < 2 * len(self.side)
+        if not self.walk or len(self.walk) > self.steps or not (inside and self.legal()[which]):
             raise InputError(f"action {which} after {self.walk}", "it is not legal there")
         place = list(self.walk[-1])
         place[which // 2] += 1 if which % 2 else -1

@@ -213,6 +213,7 @@ def resolved(pick_k: np.ndarray, rank_k: np.ndarray, here_k: np.ndarray) -> np.n
 
     The depot, and the node where a vehicle is, are nobody else's to take.
     """
+    # Where a vehicle that has not been looked at yet is now blocks nobody: such a customer is served, and not legal.
     found_k = here_k.copy()
     for vehicle in sorted(range(len(pick_k)), key=lambda k: (rank_k[k], k)):
         node = pick_k[vehicle]

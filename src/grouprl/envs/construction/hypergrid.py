@@ -52,7 +52,7 @@ class HyperGrid:
     def step(self, action: object) -> Step:
         """Raise a coordinate, or stop (the last action). Raises InputError for what is not legal."""
         which = int(np.asarray(action))
-        if self._over or not self.cell or not self.legal()[which]:
+        if self._over or not self.cell or not 0 <= which <= self.dimensions or not self.legal()[which]:
             raise InputError(f"action {which} in {self.cell}", "it is not legal there")
         self._over = which == self.dimensions
         if self._over:

@@ -182,7 +182,7 @@ def solved(problem: ConstructionProblem, instance: Instance, choices: list[int])
     """
     building = problem.begin(instance, np.random.default_rng(0))
     for node in choices:
-        if not building.legal()[node]:
+        if not (0 <= node < len(building.legal()) and building.legal()[node]):
             raise InputError(f"node {node} after {building.chosen}", f"it is not legal in {problem.name}")
         building.take(node)
     if building.legal().any():

@@ -108,5 +108,6 @@ def turns(rule_k: np.ndarray, seen_n: np.ndarray) -> np.ndarray:
     """
     count = len(rule_k)
     knot_k = 2 * math.pi * np.arange(count) / count
+    # Less 1, which cancels in the mean: exp(κ) itself is infinite from 168 knots on.
     weight_nk = np.exp((count / (2 * math.pi)) ** 2 * (np.cos(seen_n[:, None] - knot_k) - 1))
     return np.asarray(weight_nk @ rule_k / weight_nk.sum(1))

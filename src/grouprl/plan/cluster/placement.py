@@ -126,6 +126,7 @@ def splits(cluster: Cluster) -> list[int]:
     """Return the numbers of accelerators that may sample: any with one or two nodes, else those of whole nodes."""
     unit = 1 if cluster.nodes <= 2 else cluster.per_node
     units = cluster.count // unit
+    # Some 64 splits are enough to see where the best is, and each asks for the best sampling and training anew.
     stride = max(1, units // 64)
     return [unit * part for part in range(stride, units, stride)]
 

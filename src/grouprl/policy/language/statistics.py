@@ -108,7 +108,9 @@ def top(policy: IntrospectablePolicy, tokens: Tokens, k: int) -> tuple[Tensor, T
         passes.append(rows)
         for _, logits_cv in readout.chunks():
             if not 1 <= k <= logits_cv.shape[1]:
-                raise InputError(f"k={k}", f"The vocabulary has {logits_cv.shape[1]} tokens", "Choose k between")
+                raise InputError(
+                    f"k={k}", f"it is at least 1 and at most {logits_cv.shape[1]}, the size of the vocabulary"
+                )
             best = log_softmax_of(logits_cv, policy.temperature).topk(k)
             ids.append(best.indices.cpu())
             logps.append(best.values.cpu())

@@ -25,7 +25,9 @@ class Solved(Construct):
     A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small, or by
     PyVRP (solver: pyvrp), whose tours and routes are as good as its search makes them; method: sft imitates its
     choices (BQ-NCO, arXiv:2301.03313, with model: quotient and state: rest). Where several orders of choices make
-    the same solution, one is drawn: the city where a tour starts and its direction, the order of routes and items.
+    the same solution, one is drawn: the city where a tour starts and its direction, the order of routes and items. With
+    `cut`, each row draws its place, from the first choice to the last; the paper draws one size of at least four nodes
+    for a whole batch.
     Evaluations build solutions of other instances, as construct:... does.
     """
 
