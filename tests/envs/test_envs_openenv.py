@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -146,3 +147,52 @@ def test_without_the_library(url, monkeypatch):
     monkeypatch.setitem(sys.modules, "websockets.sync.client", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[agents\]"):
         task.environment().reset(Example("q", "", {"seed": 0}), 0)
+
+
+class Says:
+    """A socket on which a server gives one answer after the other."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def send(self, message):
+        pass
+
+    def recv(self, seconds=None):
+        return self.answers.pop(0)
+
+    def close(self):
+        pass
+
+
+def playing(monkeypatch, answer):
+    from grouprl.envs.adapters.openenv import OpenEnvEnvironment
+
+    begin = json.dumps({"type": "observation", "data": {"observation": {"text": "go"}}})
+    monkeypatch.setattr(OpenEnvEnvironment, "_opened", lambda self: Says(begin, answer))
+    environment = OpenEnvEnvironment("http://there", OpenEnvWording(field="text"), max_turns=5)
+    environment.reset(Example("q", "", {"seed": 3}), 0)
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"reward": "1"}, "the reward '1'. A reward is one finite number"),
+        ({"reward": [1.0]}, r"the reward \[1.0\]. A reward is one finite number"),
+        ({"reward": 1.0, "done": "false"}, "done = 'false'. done must be true or false"),
+        ({"reward": float("nan")}, "the reward nan"),
+    ],
+)
+def test_rewards_and_ends_of_a_server_are_what_they_must_be(monkeypatch, data, said):
+    environment = playing(monkeypatch, json.dumps({"type": "observation", "data": {"observation": {"a": 1}, **data}}))
+    with pytest.raises(InputError, match=said):
+        environment.step("x")
+
+
+@pytest.mark.parametrize(
+    "answer", ["{", "[1]", '{"type": "observation", "data": []}', '{"type": "observation", "data": {"reward": 1}}']
+)
+def test_an_answer_of_another_form_is_shown(monkeypatch, answer):
+    with pytest.raises(RuntimeError, match="the server's answer"):
+        playing(monkeypatch, answer).step("x")

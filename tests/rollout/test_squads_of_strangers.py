@@ -79,7 +79,7 @@ ALL = {"a": 1.0, "b": 1.0}
         ({"rewards": {**ALL, "a": Fraction(1, 3)}}, r"the reward of 'a' Fraction\(1, 3\).*Return float"),
         ({"ended": {"c": True}}, "a termination of the agent 'c'"),
         ({"cut": {"__all__": True}}, "a truncation of the agent '__all__'"),
-        ({"infos": {"a": []}}, r"returned the info \[\] of the agent 'a'. it must be a mapping"),
+        ({"infos": {"a": []}}, r"returned the info \[\] of the agent 'a'. It must be a mapping"),
         ({"agents": ["a", ["b"]]}, r"step\(\) lets the agent \['b'\] act"),
     ],
 )

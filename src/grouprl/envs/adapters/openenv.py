@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.safe_json import read_text
-from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.errors import InputError, MissingExtra, shortened
 from grouprl.core.http_client import HttpClient, HttpError
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.envs.adapters.gymnasium_calls import flag, one_number
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.success import End, Success
 
@@ -130,7 +131,8 @@ class OpenEnvEnvironment:
             self._total += self._invalid
             self._ends("limit" if late else "none")
             return Step(Observation("!"), self._invalid, truncated=late, valid=False)
-        reward, done = float(found.get("reward") or 0.0), bool(found.get("done"))
+        paid = found.get("reward")  # null where a server pays nothing yet
+        reward, done = one_number(0.0 if paid is None else paid), flag(found.get("done", False), "done")
         self._total += reward
         self._ends("own" if done else "limit" if late else "none")
         seen = Observation(self._wording.observation(found["observation"]))
@@ -172,13 +174,15 @@ class OpenEnvEnvironment:
 
         try:
             self._socket.send(json.dumps(message))
-            reply = json.loads(self._socket.recv(self._timeout))
+            reply = self._socket.recv(self._timeout)
         except ConnectionClosed as error:
             raise RuntimeError(f"the server closed the session: {error}") from error
         except TimeoutError:
             raise TimeoutError(f"the server did not answer within {self._timeout:g} seconds") from None
-        data = reply.get("data", {})
-        if reply.get("type") != "error":
+        kind, data = _read(reply)
+        if kind != "error":
+            if not isinstance(data.get("observation"), Mapping):
+                raise RuntimeError(f"the server's answer has no object 'observation': {shortened(reply)}")
             return data
         if data.get("code") == REFUSED and message["type"] == "step":
             return None
@@ -189,6 +193,18 @@ class OpenEnvEnvironment:
                 "Let it take more (max_concurrent_envs, SUPPORTS_CONCURRENT_SESSIONS), or sample fewer at a time.",
             )
         raise RuntimeError(f"the server says {data.get('code')}: {data.get('message')}")
+
+
+def _read(reply: str | bytes) -> tuple[object, JsonObject]:
+    """Return the type and the data of a server's answer. Raises RuntimeError if it is not an object with both."""
+    try:
+        found = json.loads(reply)
+    except ValueError as error:
+        raise RuntimeError(f"the server's answer is not JSON ({error}): {shortened(reply)}") from error
+    data = found.get("data", {}) if isinstance(found, dict) else None
+    if not isinstance(data, dict):
+        raise RuntimeError(f"the server's answer is not an object with the object 'data': {shortened(reply)}")
+    return found.get("type"), data
 
 
 def action_fields(url: str, timeout: float) -> dict[str, str]:
