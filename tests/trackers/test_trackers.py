@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.terminal import Terminal
 from grouprl.protocols.run_events import RunBegan, RunEnded, StepEnded
 from grouprl.trackers import Feed, TrackerListener, choice, chosen_tracker, listener, tracker
+from grouprl.trackers.feed import send_run
 from grouprl.trackers.tracker import tracked_record, tracked_run
 from grouprl.training.loop import train
 
@@ -59,6 +61,7 @@ PROCESS = """
 import json, os, sys, time
 from pathlib import Path
 from grouprl.trackers import Feed, chosen_tracker
+from grouprl.trackers.feed import send_run
 from grouprl.trackers.tracker import tracked_record, tracked_run
 folder = Path(sys.argv[1])
 tracker = chosen_tracker(json.loads(sys.argv[2])).open(tracked_run(folder))
@@ -321,6 +324,56 @@ def test_a_run_has_its_tracker_and_the_command_adds_another(tmp_path: Path) -> N
         "sent": 0,
         "kept_before": 4,
     }
+
+
+class Closing:
+    """A tracker that says how it was closed; `last_steps` may fail."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails, self.outcomes = fails, list[str]()
+
+    def last_steps(self) -> dict[str, int]:
+        if self.fails:
+            raise OSError("its store cannot be read")
+        return {}
+
+    def log(self, record: object) -> None: ...
+
+    def close(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+def sent_to(mine: Closing, run: Path) -> tuple[int, int]:
+    return send_run(run, choice.ChosenTracker("mine", lambda run: mine, {}))
+
+
+def test_the_command_that_sends_the_rest_can_be_copied() -> None:
+    chosen = chosen_tracker({"name": "tensorboard", "folder": "all my runs"})
+    words = shlex.split(chosen.command(Path("runs/one run")))
+    assert words == ["grouprl", "track", "runs/one run", "tensorboard", "--set", "folder=all my runs"]
+
+
+def test_a_tracker_that_cannot_be_read_is_closed(tmp_path: Path) -> None:
+    write(tmp_path / "run", 3)
+    mine = Closing(fails=True)
+    with pytest.raises(OSError, match="its store"):
+        sent_to(mine, tmp_path / "run")
+    assert mine.outcomes == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "outcome"),
+    [('{"finished": true}', "finished"), ('{"finished": false}', "stopped"), ('{"fin', "stopped"), (None, "stopped")],
+)
+def test_an_interrupted_run_is_sent_as_one_that_was_stopped(
+    summary: str | None, outcome: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "run", 3)
+    if summary is not None:
+        (tmp_path / "run" / "summary.json").write_text(summary, encoding="utf-8")
+    mine = Closing(fails=False)
+    assert sent_to(mine, tmp_path / "run") == (3, 0)
+    assert mine.outcomes == [outcome]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -45,10 +47,10 @@ class ChosenTracker:
         return self.make(run, **self.settings)
 
     def command(self, folder: Path) -> str:
-        """Return the command that sends a run's records to this tracker."""
-        return " ".join(
-            ["grouprl track", str(folder), self.name, *(f"--set {k}={v}" for k, v in self.settings.items())]
-        )
+        """Return the command that sends a run's records to this tracker, in one line to be copied."""
+        values = ((key, each if isinstance(each, str) else json.dumps(each)) for key, each in self.settings.items())
+        changes = [word for key, value in values for word in ("--set", f"{key}={value}")]
+        return shlex.join(["grouprl", "track", str(folder), self.name, *changes])
 
 
 def chosen_tracker(given: str | JsonObject) -> ChosenTracker:

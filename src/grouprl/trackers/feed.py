@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grouprl.storage.run_folder import RunFolder
 from grouprl.trackers.choice import ChosenTracker
-from grouprl.trackers.tracker import TrackedRecord, Tracker, tracked_record, tracked_run
+from grouprl.trackers.tracker import Outcome, TrackedRecord, Tracker, tracked_record, tracked_run
 
 
 class Feed:
@@ -65,13 +65,22 @@ def send_run(folder: Path, chosen: ChosenTracker) -> tuple[int, int]:
     Raises:
         InputError: the folder is not that of a run.
     """
-    run = tracked_run(folder)
-    metrics = RunFolder(folder).metrics
+    run, found = tracked_run(folder), RunFolder(folder)
+    all_of_them = sum(1 for _ in records(found.metrics))
     tracker = chosen.open(run)
-    feed = Feed(metrics, tracker)
-    lacking, all_of_them = feed.lacking(), sum(1 for _ in records(metrics))
     try:
+        feed = Feed(found.metrics, tracker)
+        lacking = feed.lacking()
         feed.send()
     finally:
-        tracker.close("finished" if RunFolder(folder).summary.is_file() else "stopped")
+        tracker.close(_outcome(found))
     return lacking, all_of_them - lacking
+
+
+def _outcome(run: RunFolder) -> Outcome:
+    """Return how a run ended by its summary, which one that was interrupted has, too."""
+    try:
+        summary = json.loads(run.summary.read_bytes())
+    except (FileNotFoundError, ValueError):  # none yet, or a damaged one, as for every reader of it
+        return "stopped"
+    return "finished" if isinstance(summary, dict) and summary.get("finished") is True else "stopped"

@@ -92,8 +92,9 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
     if not run.samplers and run.partial and "partial" in given:
         yield "run.partial has no effect: run.samplers is 0, and what is unfinished continues in the next step"
     if run.samplers > run.async_steps + 1:
+        idle = run.samplers - run.async_steps - 1
         yield (
-            f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to sample: a step's "
+            f"{idle} of the {run.samplers} run.samplers {'has' if idle == 1 else 'have'} nothing to sample: a step's "
             f"prompts go to one of them, and run.async_steps {run.async_steps} keeps only {run.async_steps + 1} "
             "steps in flight. Set run.samplers to that number"
         )

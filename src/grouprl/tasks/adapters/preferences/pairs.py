@@ -68,7 +68,7 @@ class Pairs(RowTask):
         "refuse",
         description="groups in which no completion is better (marked as ties, the same completion twice, or equal "
         "scores throughout): refuse them, leave them out, count a tied pair once each way and all others twice, or "
-        "keep them with equal rewards, for a method that knows ties",
+        "keep them with equal rewards, for a method that learns from ties",
     )
     reverse: Turned = Field(
         "no",
@@ -350,7 +350,7 @@ class Pairs(RowTask):
                 "'ties: half' counts a tied pair once each way, and this is a list"
                 if self.ties == "half"
                 else "a group has a better and a worse completion",
-                "'ties: drop' leaves such groups out, 'ties: keep' keeps them for a method that knows ties"
+                "'ties: drop' leaves such groups out, 'ties: keep' keeps them for a method that learns from ties"
                 + ("" if lists else "; 'ties: half' counts them once each way"),
             )
 
