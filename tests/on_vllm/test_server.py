@@ -27,9 +27,11 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.servers.http_client import Wire
 from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.servers.starting import free_port
 from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.requests import GENERATE
 from grouprl.rollout.vllm.start_server import serve_words, server_environment
 from marked_processes import marked
 from real_servers import (
@@ -46,6 +48,7 @@ from real_servers import (
 from real_servers import configured as configured_with
 from served_policies import endless
 from server_contract import ServerContract
+from variable_runs import BUDGET, asking, of_the_local_engine, sampled
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="GRL_VLLM names no program: make vllm")
@@ -101,6 +104,32 @@ class TestVllm(ServerContract):
         records = run(config, tmp_path / "run")
         assert largest(records, "logp_gap_max") < ROUNDING
         assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
+
+    def test_it_gets_the_ids_of_the_local_engine_where_a_template_variable_is_set(
+        self, model: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Id by id in what is sent, and as many in all as the server counts."""
+        config = asking(load_policy(str(model)), tmp_path)
+        local = of_the_local_engine(config, tmp_path / "local", monkeypatch)
+        sent: list[dict[str, Any]] = []
+
+        def heard(send: Callable[..., object]) -> Callable[..., object]:
+            def spied(wire: Wire, path: str, body: Any = None, *more: float) -> object:
+                sent.extend([body] if path == GENERATE else [])
+                return send(wire, path, body, *more)
+
+            return spied
+
+        wire = Wire(address)
+        before = told(wire, "vllm:prompt_tokens_total")
+        with monkeypatch.context() as patched:
+            patched.setattr(Wire, "request", heard(Wire.request))
+            patched.setattr(Wire, "post", heard(Wire.post))
+            sampled(config, tmp_path / "served", engine="vllm", vllm={"addresses": [address]})
+        completed = [body for body in sent if body["sampling_params"]["max_tokens"] == BUDGET]
+        assert {tuple(body["token_ids"]) for body in completed} == local
+        counted = told(wire, "vllm:prompt_tokens_total") - before
+        assert counted == sum(len(body["token_ids"]) for body in sent)
 
     def test_vllm_takes_the_calls_that_wake_a_server(self, policy: Any, address: str) -> None:
         """Its scheduler sleeps and wakes as on a GPU; the CPU build's worker frees nothing, and says so in its log."""

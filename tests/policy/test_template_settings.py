@@ -75,6 +75,41 @@ def test_what_cannot_be_set_is_refused() -> None:
         grouprl.plan({**SMALL, "model": {**SMALL["model"], "chat_template_kwargs": {"enable_thinking": False}}})
 
 
+IDLE = "model.chat_template_kwargs changes no prompt of this run"
+
+
+def test_variables_that_change_no_prompt_are_told_by_the_plan(tmp_path: Path) -> None:
+    """The prompts of a task may be plain text, all or some of them, or those of an environment."""
+    chatting(THINKS, max_positions=256).save(tmp_path / "model")
+    model = {"name": str(tmp_path / "model"), "chat_template_kwargs": {"enable_thinking": False}}
+    talk = json.dumps(ASKED)
+    rows = [*(f'{{"prompt": "{n}+2", "answer": "{n + 2}"}}' for n in range(40)), f'{{"prompt": {talk}, "answer": "4"}}']
+    for name, lines in (("plain", rows[:12]), ("mixed", rows)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    def told(task: object) -> bool:
+        reward = {"reward": {"function": "numeric_match"}} if isinstance(task, dict) else {}
+        found = grouprl.plan({**SMALL, "model": model, "task": task, **reward})
+        return any(sentence.startswith(IDLE) for sentence in found.idle)
+
+    assert told("addition")
+    assert told({"name": f"jsonl:{tmp_path / 'plain.jsonl'}", "chat": False})
+    assert not told({"name": f"jsonl:{tmp_path / 'plain.jsonl'}"})
+    assert not told({"name": f"jsonl:{tmp_path / 'mixed.jsonl'}", "chat": False})
+    assert not told("keys")
+    del model["chat_template_kwargs"]
+    assert not told("addition")
+
+
+def test_variables_that_change_no_held_out_prompt_are_refused(tmp_path: Path) -> None:
+    chatting(THINKS, max_positions=128).save(tmp_path / "model")
+    options: dict[str, Any] = {"prompts": 4, "greedy": True, "max_new_tokens": 4}
+    with pytest.raises(InputError, match="all held-out prompts of 'addition' are plain text"):
+        grouprl.evaluate(tmp_path / "model", "addition", **options, chat_template_kwargs={"enable_thinking": False})
+    grouprl.evaluate(tmp_path / "model", "addition", **options, chat_template_kwargs={})
+    grouprl.evaluate(tmp_path / "model", "keys", **options, chat_template_kwargs={"enable_thinking": True})
+
+
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every prompt that is rendered from messages."""

@@ -7,28 +7,12 @@ from typing import Any
 
 import pytest
 
-import grouprl
 from chat_policies import chatting
-from grouprl.rollout.local.sampler import decode
 from sglang_stand_in import GENERATE as SGLANG_GENERATE
 from sglang_stand_in import SglangStandIn
-from short_runs import SMALL, quiet
+from variable_runs import BUDGET, Prompts, asking, of_the_local_engine, sampled
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in
-
-TEMPLATE = (
-    "{{ '<quiet>' if quiet }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<eos>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-BUDGET = 4
-"""Tokens of a completion; other requests of a run ask for fewer."""
-Prompts = set[tuple[int, ...]]
-
-
-def questions(folder: Path) -> dict[str, Any]:
-    lines = "".join(f'{{"prompt": "{n}+2", "answer": "{n + 2}"}}\n' for n in range(12))
-    (folder / "rows.jsonl").write_text(lines, encoding="utf-8")
-    return {"task": f"jsonl:{folder / 'rows.jsonl'}", "reward": {"function": "numeric_match"}}
 
 
 def given_to_vllm(server: Any) -> Prompts:
@@ -48,26 +32,11 @@ SERVERS = {"vllm": (StandIn, given_to_vllm), "sglang": (SglangStandIn, given_to_
 def test_servers_get_the_prompts_of_the_local_engine(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = chatting(TEMPLATE, hidden=64, max_positions=128)
-    policy.save(tmp_path / "model")
-    model = {"name": str(tmp_path / "model"), "chat_template_kwargs": {"quiet": True}}
-    config = {**SMALL, **questions(tmp_path), "model": model, "steps": 1}
-    sampling = {"max_new_tokens": BUDGET}
-    local: Prompts = set()
-
-    def spied(policy: Any, requests: Any, **settings: Any) -> Any:
-        local.update(tuple(request.prompt) for request in requests)
-        return decode(policy, requests, **settings)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("grouprl.rollout.local.sampler.decode", spied)
-        grouprl.train({**config, "sampling": sampling}, folder=tmp_path / "local", console=quiet())
+    policy = chatting(None, hidden=64, max_positions=128)
+    config = asking(policy, tmp_path)
+    local = of_the_local_engine(config, tmp_path / "local", monkeypatch)
     make, given = SERVERS[engine]
     server = make(Brain(policy))
     with standing_in(server) as address:
-        served = {**sampling, "engine": engine, engine: {"addresses": [address]}}
-        grouprl.train({**config, "sampling": served}, folder=tmp_path / engine, console=quiet())
-    assert len(local) >= 3
+        sampled(config, tmp_path / engine, engine=engine, **{engine: {"addresses": [address]}})
     assert given(server) == local
-    begins = tuple(policy.encode("<quiet>"))
-    assert {ids[: len(begins)] for ids in local} == {begins}

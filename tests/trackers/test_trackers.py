@@ -365,9 +365,7 @@ def test_a_tracker_that_cannot_be_read_is_closed(tmp_path: Path) -> None:
     ("summary", "outcome"),
     [('{"finished": true}', "finished"), ('{"finished": false}', "stopped"), ('{"fin', "stopped"), (None, "stopped")],
 )
-def test_an_interrupted_run_is_sent_as_one_that_was_stopped(
-    summary: str | None, outcome: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_is_sent_as_one_that_was_stopped(summary: str | None, outcome: str, tmp_path: Path) -> None:
     write(tmp_path / "run", 3)
     if summary is not None:
         (tmp_path / "run" / "summary.json").write_text(summary, encoding="utf-8")

@@ -32,31 +32,38 @@ if TYPE_CHECKING:
     from grouprl.plan.setting_sources import Setting
 
 
+Everything = Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")]
+OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Cluster = Annotated[str | None, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")]
+MeanTokens = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the limit)."),
+]
+HourPrice = Annotated[
+    float | None, typer.Option(metavar="X", min=0, help="With --on: price of an accelerator for an hour.")
+]
+Pilots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="RUN",
+        help="Use a run as a pilot: which groups teach, and how many prompts and seeds show a difference.",
+    ),
+]
+DifferenceToSee = Annotated[
+    float | None, typer.Option(metavar="X", help="With --power: the difference to be seen (default: 0.03).")
+]
+
+
 def plan_command(
     source: SourceArgument,
     changes: Changes = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
-    on: Annotated[
-        str | None, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")
-    ] = None,
-    completion_tokens: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the limit)."),
-    ] = None,
-    price: Annotated[
-        float | None, typer.Option(metavar="X", min=0, help="With --on: price of an accelerator for an hour.")
-    ] = None,
-    power: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Use a run as a pilot: which groups teach, and how many prompts and seeds show a difference.",
-        ),
-    ] = None,
-    see: Annotated[
-        float | None, typer.Option(metavar="X", help="With --power: the difference to be seen (default: 0.03).")
-    ] = None,
+    everything: Everything = False,
+    as_json: OneObject = False,
+    on: Cluster = None,
+    completion_tokens: MeanTokens = None,
+    price: HourPrice = None,
+    power: Pilots = None,
+    see: DifferenceToSee = None,
 ) -> None:
     """Show what a run will do, and check it: nothing is trained or written.
 
@@ -87,8 +94,13 @@ def plan_command(
         return
     if completion_tokens is not None or price is not None:
         raise InputError("--completion-tokens and --price belong to --on", "they describe a run on a cluster")
+    _show_found(source, changes or [], everything, as_json)
+
+
+def _show_found(source: str, changes: Sequence[str], everything: bool, as_json: bool) -> None:
+    """Print the plan of a run; exit with 2 if the run cannot work."""
     with _without_collection():
-        found = _planned(source, changes or [], quiet=as_json or Telling.quiet)
+        found = _planned(source, changes, quiet=as_json or Telling.quiet)
     if as_json:
         put_data(found.as_data())
     else:

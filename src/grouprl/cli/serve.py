@@ -24,13 +24,16 @@ from grouprl.cli.options import (
 )
 from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.chat import Access, ChatLimits
     from grouprl.policy import CausalPolicy
-    from grouprl.protocols import Policy
+    from grouprl.protocols import Policy, RunSampler
     from grouprl.records.examples import Example, Split
     from grouprl.rollout.local.sampler import MakeEngine
+    from grouprl.serve import Service
     from grouprl.tasks import Task
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -94,6 +97,8 @@ UnknownRule = Annotated[
     ),
 ]
 
+AddressAsJson = Annotated[bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")]
+
 
 def serve_command(
     source: RunOrModel,
@@ -117,9 +122,7 @@ def serve_command(
     engine: EngineName = None,
     device: ModelDevice = "auto",
     chat_template_kwargs: TemplateVariables = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
-    ] = False,
+    as_json: AddressAsJson = False,
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
@@ -141,48 +144,81 @@ def serve_command(
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=me python my_agent.py
     ANTHROPIC_BASE_URL=http://127.0.0.1:8000 ANTHROPIC_API_KEY=me python my_agent.py
     """
-    from grouprl.chat import Access, ChatLimits, Endpoint
+    from grouprl.chat import Access, ChatLimits
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.policy.language.template_settings import set_defaults_of
-    from grouprl.rollout.engines import opened_engine
     from grouprl.serve import Retention, Service
 
     silence_loading_bars()
+    _check_options(record, unknown_parameters)
+    variables = template_variables(chat_template_kwargs)
+    with ExitStack() as opened:
+        policy, sampler = _opened(opened, source, checkpoint, device, engine, variables)
+        service = Service(
+            policy,
+            name or Path(source).name,
+            max_tokens=max_tokens,
+            at_once=at_once,
+            record=record,
+            prompt_chars=prompt_chars,
+            keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
+            secret_keys=bool(api_key),
+            tool_calls=tool_calls or "auto",
+            history=history,  # type: ignore[arg-type]  # checked by the service
+            unknown=unknown_parameters,  # type: ignore[arg-type]  # checked above
+            sampler=sampler,
+        )
+        opened.callback(service.close)
+        limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
+        access = Access(tuple(api_key or ()), tuple(allow_host or ()))
+        _serve(opened, service, host, port, limits, access, as_json=as_json)
+
+
+def _check_options(record: Path | None, unknown: str) -> None:
+    """Raise InputError for a record that cannot be written, or an unknown way with unknown parameters."""
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
-    if unknown_parameters not in UNKNOWN:
-        raise InputError(f"--unknown-parameters {unknown_parameters}", f"it must be {' or '.join(UNKNOWN)}")
-    variables = template_variables(chat_template_kwargs)
+    if unknown not in UNKNOWN:
+        raise InputError(f"--unknown-parameters {unknown}", f"it must be {' or '.join(UNKNOWN)}")
+
+
+def _opened(
+    opened: ExitStack,
+    source: str,
+    checkpoint: int | str | None,
+    device: str,
+    engine: str | None,
+    variables: JsonObject,
+) -> tuple[CausalPolicy, RunSampler]:
+    """Return the policy that is served, with the values of its template's variables, and its sampler, open."""
+    from grouprl.policy.language.template_settings import set_defaults_of
+    from grouprl.rollout.engines import opened_engine
+
     policy, make = _policy(source, checkpoint, device, engine)
     set_defaults_of(policy, variables)
-    opened = ExitStack()
-    service = Service(
-        policy,
-        name or Path(source).name,
-        max_tokens=max_tokens,
-        at_once=at_once,
-        record=record,
-        prompt_chars=prompt_chars,
-        keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
-        secret_keys=bool(api_key),
-        tool_calls=tool_calls or "auto",
-        history=history,  # type: ignore[arg-type]  # checked by the service
-        unknown=unknown_parameters,  # type: ignore[arg-type]  # checked above
-        sampler=opened.enter_context(opened_engine(make, policy)),
-    )
+    return policy, opened.enter_context(opened_engine(make, policy))
+
+
+def _serve(
+    opened: ExitStack,
+    service: Service,
+    host: str,
+    port: int,
+    limits: ChatLimits,
+    access: Access,
+    *,
+    as_json: bool,
+) -> None:
+    """Answer requests until the process is interrupted."""
+    from grouprl.chat import Endpoint
+
     for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
-    limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
-    endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
-    try:
-        guarded = bool(api_key) or host in LOOPBACK
-        _announce(service.model, endpoint.url, unknown_parameters, guarded=guarded, as_json=as_json)
-        while True:
-            time.sleep(3600)
-    finally:
-        endpoint.close()
-        service.close()
-        opened.close()
+    endpoint = Endpoint(service, host, port, limits, access)
+    opened.callback(endpoint.close)
+    guarded = bool(access.keys) or host in LOOPBACK
+    _announce(service.model, endpoint.url, service.unknown, guarded=guarded, as_json=as_json)
+    while True:
+        time.sleep(3600)
 
 
 def _announce(model: str, url: str, unknown: str, *, guarded: bool, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -71,7 +71,8 @@ def evaluate(
             of the run (`model.chat_template_kwargs`); a conversation of the task that sets a variable keeps its own.
 
     Raises:
-        InputError: there is no such run or model, the numbers do not fit, or the template does not use a variable.
+        InputError: there is no such run or model, the numbers do not fit, the template does not use a variable, or it
+            shows none of the prompts.
     """
     given = cast("str | JsonObject | None", without_object("task", task))
     with own_state("grouprl.evaluate"):
@@ -108,6 +109,8 @@ class Subject:
     """Whether the run's records show that the reward is graded."""
     metrics: tuple[str, ...] = ()
     """Yardsticks of the run besides its reward."""
+    variables: Mapping[str, object] = field(default_factory=dict)
+    """Values of the chat template's variables that were given for this evaluation."""
 
 
 def subject_of(
@@ -129,7 +132,7 @@ def subject_of(
     else:
         found = _model(source, task, checkpoint, device, engine)
     set_defaults_of(found.policy, template_variables or {})
-    return found
+    return replace(found, variables=template_variables or {})
 
 
 def _model(
@@ -216,9 +219,25 @@ def evaluated(
     if greedy is True:
         numbers["samples"] = 0
     numbers |= {"greedy": greedy is not False, "shown": shown, "progress": progress}
+    _check_variables(subject, numbers["prompts"])
     scoring = subject.reward.model_copy(update={"function": reward} if reward else {})
     found, notes = _made(subject, scoring, numbers)
     return found.knowing(subject.graded and reward is None), notes
+
+
+def _check_variables(subject: Subject, prompts: int) -> None:
+    """Raise InputError if variables of the chat template were given and it shows none of the prompts."""
+    if not subject.variables or subject.task.environment() is not None:
+        return
+    size = subject.task.size("eval")
+    count = prompts if size is None else min(prompts, size)
+    if all(isinstance(subject.task.example("eval", place).prompt, str) for place in range(count)):
+        raise InputError(
+            f"chat_template_kwargs is {dict(subject.variables)}, and all held-out prompts of '{subject.task.name}' are "
+            "plain text",
+            "a chat template shows messages",
+            "Leave it out, or let the task ask by messages",
+        )
 
 
 def _numbers_of(defaults: JsonObject, given: JsonObject, k: Sequence[int] | None, samples: int | None) -> JsonObject:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
@@ -37,7 +37,7 @@ from grouprl.plan.model_facts import ModelFacts, ReferenceFacts, read_reference
 from grouprl.policy.devices import device_name
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
-from grouprl.records.examples import Split
+from grouprl.records.examples import Prompt, Split
 from grouprl.rollout.episode_rows import Measured, measured
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
@@ -59,15 +59,39 @@ class Lengths:
     which: str
     refusals: tuple[str, ...]
     notes: tuple[str, ...]
+    idle: tuple[str, ...] = ()
+    """Settings that change none of the measured prompts."""
 
 
 def lengths_of(
     run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, tokenizer: object
 ) -> Lengths:
     """Measure some prompts of a run, or some episodes, and try the chat template on them."""
-    task, method = run.task, run.method
-    looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, run.config)]
-    prompts = prompts_of(looked_at, method, task, facts)
+    looked_at = [] if facts.environment else [*requested, *_longest_prompts(run.task, run.config)]
+    prompts = prompts_of(looked_at, run.method, run.task, facts)
+    found = _measured_lengths(run, facts, requested, looked_at, prompts, model, tokenizer)
+    return replace(found, idle=tuple(_idle_variables(run.config, prompts)))
+
+
+def _idle_variables(config: Config, prompts: Sequence[Prompt]) -> Iterator[str]:
+    """Say if `model.chat_template_kwargs` changes no prompt, as none is shown by a chat template."""
+    if config.model.chat_template_kwargs and prompts and all(isinstance(prompt, str) for prompt in prompts):
+        yield (
+            "model.chat_template_kwargs changes no prompt of this run: all that were looked at are plain text, and a "
+            "chat template shows messages. It only changes the template that is saved with the model"
+        )
+
+
+def _measured_lengths(
+    run: ResolvedRun,
+    facts: RunFacts,
+    requested: Sequence[Example],
+    looked_at: Sequence[Example],
+    prompts: Sequence[Prompt],
+    model: ModelFacts | None,
+    tokenizer: object,
+) -> Lengths:
+    task = run.task
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     if facts.environment:
         found = _episodes(run, requested, tokenizer)

@@ -230,7 +230,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             *needed.refusals,
             *told(codes.OWN_PART, faults),
             *without_effect(config, method, facts),
-            *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle)),
+            *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle, *lengths.idle)),
             *remarks(run, model, tokenizer),
             *told(codes.PRECISION, () if model is None else precision_notes(config, model, requested_precision)),
             *told(codes.AHEAD, async_explanations(config, method, facts.environment, run.row_kind.whole), "note"),

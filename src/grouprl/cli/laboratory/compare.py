@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -23,6 +23,8 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from grouprl.experiments.arms import Values
+    from grouprl.experiments.design import Comparison
     from grouprl.experiments.preview import Preview
     from grouprl.experiments.result import ComparisonResult
 
@@ -32,62 +34,74 @@ SHOWN_ON_TERMINAL = 2
 """Tables of a result that the terminal shows; the page has all."""
 
 
-def compare_command(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SOURCE...]",
-            help="Recipes, YAML files or names of tasks to train on.",
-            autocompletion=completion.sources,
-        ),
-    ] = None,
-    methods: Annotated[
-        str, typer.Option(metavar="LIST", help="Methods: names, or mappings in braces, with commas between.")
-    ] = "",
-    task: Annotated[list[str] | None, typer.Option(metavar="NAME", help="One more source; repeat for more.")] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Paired seeds of each arm.")] = 5,
-    steps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Short for --set steps=N.")] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="UNIT[=N]", help="tokens (sampled), trained (tokens), steps or seconds.")
-    ] = "tokens",
-    tune: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=V,V",
-            help="Try these values for each arm (default: optim.lr, a third of it and three times it).",
-        ),
-    ] = None,
-    no_tune: Annotated[bool, typer.Option("--no-tune", help="Take the settings as they are; the result says so.")] = (
-        False
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SOURCE...]",
+        help="Recipes, YAML files or names of tasks to train on.",
+        autocompletion=completion.sources,
     ),
-    tune_seeds: Annotated[int, typer.Option(metavar="N", help="Seeds of each value tried.")] = 2,
-    over: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=V,V", help="Sweep a setting: an arm for each value.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run.")
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(metavar="ARM", help="Compare all with this one (default: the first).")
-    ] = None,
-    measure: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
-    ] = None,
-    lower_is_better: Annotated[
-        bool,
-        typer.Option("--lower-is-better", help="A lower value of the measure is better, such as a length or an error."),
-    ] = False,
-    folder: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/compare"),
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Make the runs on the Ray cluster at this address (auto: find one); see compare.md."
-        ),
-    ] = None,
-    only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be run, and run nothing.")] = False,
+]
+MethodList = Annotated[
+    str, typer.Option(metavar="LIST", help="Methods: names, or mappings in braces, with commas between.")
+]
+MoreSources = Annotated[list[str] | None, typer.Option(metavar="NAME", help="One more source; repeat for more.")]
+SeedCount = Annotated[int, typer.Option(metavar="N", help="Paired seeds of each arm.")]
+StepCount = Annotated[int | None, typer.Option(min=1, metavar="N", help="Short for --set steps=N.")]
+BudgetOfEach = Annotated[
+    str, typer.Option(metavar="UNIT[=N]", help="tokens (sampled), trained (tokens), steps or seconds.")
+]
+Tried = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=V,V",
+        help="Try these values for each arm (default: optim.lr, a third of it and three times it).",
+    ),
+]
+NothingTuned = Annotated[bool, typer.Option("--no-tune", help="Take the settings as they are; the result says so.")]
+TuneSeedCount = Annotated[int, typer.Option(metavar="N", help="Seeds of each value tried.")]
+Swept = Annotated[list[str] | None, typer.Option(metavar="KEY=V,V", help="Sweep a setting: an arm for each value.")]
+ChangesOfAll = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run.")
+]
+FirstArm = Annotated[str | None, typer.Option(metavar="ARM", help="Compare all with this one (default: the first).")]
+Measure = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
+]
+LowerIsBetter = Annotated[
+    bool,
+    typer.Option("--lower-is-better", help="A lower value of the measure is better, such as a length or an error."),
+]
+ResultFolder = Annotated[Path, typer.Option(help="Where runs and results are kept.")]
+RunsAtOnce = Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Make the runs on the Ray cluster at this address (auto: find one); see compare.md."
+    ),
+]
+OnlyPlan = Annotated[bool, typer.Option("--plan", help="Say what would be run, and run nothing.")]
+
+
+def compare_command(
+    sources: Sources = None,
+    methods: MethodList = "",
+    task: MoreSources = None,
+    seeds: SeedCount = 5,
+    steps: StepCount = None,
+    budget: BudgetOfEach = "tokens",
+    tune: Tried = None,
+    no_tune: NothingTuned = False,
+    tune_seeds: TuneSeedCount = 2,
+    over: Swept = None,
+    changes: ChangesOfAll = None,
+    against: FirstArm = None,
+    measure: Measure = None,
+    lower_is_better: LowerIsBetter = False,
+    folder: ResultFolder = Path("runs/compare"),
+    workers: RunsAtOnce = None,
+    ray: RayAddress = None,
+    only_plan: OnlyPlan = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods fairly: same start, prompts and budget, each at its own best rate.
@@ -108,27 +122,46 @@ def compare_command(
     after a kill with the same result, and one with a further method makes only
     what is missing. See compare.md.
     """
-    from grouprl.experiments.arms import sweeps_of
-    from grouprl.experiments.calling import compared, designed, place_of
-    from grouprl.experiments.preview import preview
-    from grouprl.experiments.schedule import Store
-    from grouprl.experiments.writing import PAGE
+    from grouprl.experiments.calling import designed
 
-    if tune and no_tune:
-        raise InputError("--tune with --no-tune", "something is tuned, or nothing is")
     design = designed(
         [*(sources or []), *(task or [])],
         methods,
-        over=sweeps_of("--over", over or []),
+        over=_swept("--over", over),
         changes=(*(changes or []), *([f"steps={steps}"] if steps is not None else [])),
         seeds=seeds,
         budget=budget,
-        tune=False if no_tune else sweeps_of("--tune", tune or []),
+        tune=_tried(tune, no_tune),
         tune_seeds=tune_seeds,
         against=against,
         measure=measure,
         lower_is_better=lower_is_better,
     )
+    _compare(design, folder, workers, ray, only_plan=only_plan, as_json=as_json)
+
+
+def _swept(option: str, given: Sequence[str] | None) -> dict[str, Values]:
+    from grouprl.experiments.arms import sweeps_of
+
+    return sweeps_of(option, given or [])
+
+
+def _tried(given: Sequence[str] | None, nothing: bool) -> dict[str, Values] | Literal[False]:
+    """Return the values that each arm tries; False where nothing is tuned."""
+    if given and nothing:
+        raise InputError("--tune with --no-tune", "something is tuned, or nothing is")
+    return False if nothing else _swept("--tune", given)
+
+
+def _compare(
+    design: Comparison, folder: Path, workers: int | None, ray: str | None, *, only_plan: bool, as_json: bool
+) -> None:
+    """Say what a comparison would run, or run it, and print the result."""
+    from grouprl.experiments.calling import compared, place_of
+    from grouprl.experiments.preview import preview
+    from grouprl.experiments.schedule import Store
+    from grouprl.experiments.writing import PAGE
+
     say = telling(stderr=as_json)
     with apart(as_json or Telling.quiet), place_of(ray) as place:
         store = Store(folder, workers or place.room, place.start)
