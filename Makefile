@@ -266,7 +266,7 @@ ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing work
 
 browser: $(READY)  ## run the tests that drive a real browser (Chromium must be installed)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
-	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
+	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py tests/view/test_view_by_hand.py
 
 clean:  ## remove the environments and caches (runs stay)
 	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-trackers .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-ortools .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis

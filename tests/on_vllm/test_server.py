@@ -114,9 +114,9 @@ class TestVllm(ServerContract):
         sent: list[dict[str, Any]] = []
 
         def heard(send: Callable[..., object]) -> Callable[..., object]:
-            def spied(wire: Wire, path: str, body: Any = None, *more: float) -> object:
+            def spied(wire: Wire, path: str, body: Any = None, *more: float, **named: float) -> object:
                 sent.extend([body] if path == GENERATE else [])
-                return send(wire, path, body, *more)
+                return send(wire, path, body, *more, **named)
 
             return spied
 

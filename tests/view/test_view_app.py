@@ -398,6 +398,21 @@ def test_a_token_lets_in_by_address_cookie_or_header(place):
     asked(client, "/api/runs")  # the client keeps the cookie
 
 
+def test_two_servers_of_a_machine_keep_their_tokens_apart(place):
+    """A browser sends the cookies of one server to the other, whose port is another."""
+    first, second = (
+        TestClient(make_view(RunLibrary([place]), secret), base_url=f"http://127.0.0.1:{port}")
+        for secret, port in (("one", 7001), ("two", 7002))
+    )
+    first.get("/?token=one")
+    second.get("/?token=two")
+    both = {**first.cookies, **second.cookies}
+    for client in (first, second):
+        client.cookies.clear()
+        client.cookies.update(both)
+        asked(client, "/api/runs")
+
+
 def test_foreign_pages_and_names_are_kept_out(place):
     app = make_view(RunLibrary([place]), hosts=("lab.example",))
     assert TestClient(app, base_url="http://lab.example").get("/api/runs").status_code == 200

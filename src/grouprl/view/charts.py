@@ -13,6 +13,8 @@ POINTS = 500
 NARROW, WIDE = (360, 180), (1120, 300)
 """Width and height of a chart in SVG units, for small and wide charts."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
+UNITS = ((999.5e9, 1.0, ""), (999.5e6, 1e9, "B"), (999.5e3, 1e6, "M"), (9999.5, 1e3, "k"))
+"""Sizes from which a number, rounded, is written in a unit: what is below would be rounded up to an exponent."""
 SHORT = 5
 """Largest number of characters of a name of the x axis that stands beside its ticks."""
 
@@ -69,12 +71,11 @@ def whole_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Return a short text of a number: 0.031, 12.4, 5.2k, 1.3e-7."""
+    """Return a short text of a number: 0.031, 12.4, 12.5k, 2.4M, 1.3B, 1.3e-7."""
     size = abs(value)
-    if size >= 1e6:
-        return f"{value / 1e6:.3g}M"
-    if size >= 1e4:
-        return f"{value / 1e3:.3g}k"
+    for least, unit, letter in UNITS:
+        if size >= least:
+            return f"{value / unit:.3g}{letter}"
     if value == 0 or size >= 1e-3:
         return f"{value:.4g}"
     return f"{value:.2g}"
@@ -114,7 +115,7 @@ def chart(
     data = {
         "box": frame.box(),
         "across": across,
-        "series": [{"n": s.name, "x": _short(s.x), "y": _short(s.y)} for s in drawn],
+        "series": [{"n": s.name, "x": _short(s.x, 12), "y": _short(s.y, 5)} for s in drawn],
     }
     packed = escape(json.dumps(data, separators=(",", ":")))
     kind = "chart wide" if size == WIDE else "chart"
@@ -186,5 +187,5 @@ def _marks(series: Series, index: int, frame: _Frame) -> str:
     return marks
 
 
-def _short(values: Sequence[float]) -> list[float]:
-    return [float(f"{v:.5g}") for v in values]
+def _short(values: Sequence[float], digits: int) -> list[float]:
+    return [float(f"{v:.{digits}g}") for v in values]

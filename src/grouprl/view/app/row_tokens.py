@@ -129,6 +129,11 @@ def _details(row: JsonObject, pieces: Pieces, columns: Sequence[str]) -> JsonObj
 def _numbers(values: object, count: int) -> list[float | None]:
     """Return the numbers of a row's tokens; a single number of a row holds for all of its tokens."""
     if not isinstance(values, list):
-        return [None if values is None else round(float(str(values)), 5)] * count
-    known = [None if value is None else round(float(value), 5) for value in values[:count]]
+        return [None if values is None else _short(float(str(values)))] * count
+    known = [None if value is None else _short(float(value)) for value in values[:count]]
     return known + [None] * (count - len(known))
+
+
+def _short(value: float) -> float:
+    """Return a number in six digits, however small it is: weights in the loss are as small as a step is large."""
+    return float(f"{value:.6g}")

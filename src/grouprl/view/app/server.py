@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-COOKIE = "grouprl_view"
+COOKIE = "grouprl_view_{port}"
+"""The cookie that holds the token of the server at a port: a browser has the cookies of one host for all its ports."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that only programs of this machine reach."""
 
@@ -68,22 +69,23 @@ class _Door:
             return
         request = Request(scope)
         given = request.query_params.get("token")
-        key = given or request.cookies.get(COOKIE)
+        cookie = COOKIE.format(port=(scope.get("server") or ("", 0))[1])
+        key = given or request.cookies.get(cookie)
         headers = dict(request.headers) | ({"authorization": f"Bearer {key}"} if key else {})
         try:
             self.access.check(headers)
         except Refusal as error:
             await JSONResponse({"error": {"message": str(error)}}, error.status)(scope, receive, send)
             return
-        await (_entered(given) if given and request.url.path == "/" else self.app)(scope, receive, send)
+        await (_entered(cookie, given) if given and request.url.path == "/" else self.app)(scope, receive, send)
 
 
-def _entered(token: str) -> Response:
+def _entered(cookie: str, token: str) -> Response:
     """Return an answer that keeps the token in a cookie, so that no later address shows it."""
     from starlette.responses import RedirectResponse
 
     answer = RedirectResponse("/", 303)
-    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+    answer.set_cookie(cookie, token, httponly=True, samesite="strict")
     return answer
 
 

@@ -1,7 +1,8 @@
 const stored = document.getElementById("stored") ? JSON.parse(document.getElementById("stored").textContent) : null;
 const view = document.getElementById("view"), said = document.getElementById("said"), keys = document.getElementById("keys");
 const MORE = ["ended", "agent", "status", "source", "correct", "used", "prompt_id", "reward_min", "reward_max", "length_min", "length_max"];
-const COLOURS = 8, BATCH = 12, PAGE = 50, LIVE_SECONDS = 4;
+const OF_RUN = ["step", "group", "sample", "row", "prompt_id", "ended", "agent", "status", "source"]; // values that another run may not have
+const COLOURS = 8, BATCH = 12, PAGE = 50, LIVE_SECONDS = 4, PATIENCE = 400;
 let lines = [], place = null, drawing = 0, seen = "";
 
 // ---- addresses: everything that is shown stands behind the #, so that an address can be passed on
@@ -113,6 +114,7 @@ function filters(...inside) {
 function take(form) {
   const changes = { offset: "", at: "" };
   for (const each of form.elements) if (each.name) changes[each.name] = each.type === "checkbox" ? (each.checked ? "1" : "") : each.value;
+  if (changes.run && changes.run !== run()) for (const name of OF_RUN) changes[name] = "";
   go(changes);
 }
 
@@ -146,7 +148,7 @@ const VIEWS = {
     const phase = one("phase", "train"), { metrics } = await ask("metrics", { run: names() });
     const pattern = one("find"), wanted = place.query.metric, part = matcher(pattern);
     const shown = [...new Set(metrics.filter((each) => each.phase === phase && (wanted ? wanted.includes(each.metric) : part(each.metric))).map((each) => each.metric))];
-    const phases = ["train", "eval", "warmup", "pretraining"].filter((each) => metrics.some((metric) => metric.phase === each));
+    const phases = ["train", "eval", "warmup", "pretraining"].filter((each) => each === phase || metrics.some((metric) => metric.phase === each));
     const form = filters(chosen("phase", "phase", phases.map((each) => [each, each]), phase), field("metrics", "find", "search", { wide: true, hint: "name or regular expression" }));
     const charts = h("div", { class: "charts" }), turn = drawing;
     const more = async () => {
@@ -391,6 +393,7 @@ async function draw() {
   place = read();
   if (!VIEWS[place.tab]) place.tab = "runs";
   tip.hidden = true;
+  const waiting = setTimeout(() => { said.textContent = "Reading …"; }, PATIENCE);
   try {
     if (!lines.length || place.tab === "runs" || gone().length) list((await ask("runs", {})).runs);
     if (gone().length && place.tab !== "runs") throw new Error("There is no run " + gone().join(", ") + " here, or no longer. Those that there are stand under Runs.");
@@ -406,7 +409,10 @@ async function draw() {
     said.textContent = "";
   } catch (error) {
     if (turn !== drawing) return;
+    said.textContent = "";
     view.replaceChildren(h("p", { class: "banner" }, error.message));
+  } finally {
+    clearTimeout(waiting);
   }
   marks();
 }
@@ -443,7 +449,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "/") { const found = view.querySelector("input[type=search]"); if (found) { event.preventDefault(); found.focus(); } }
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
-  else if (event.key === "Enter" && at && event.target === view.closest("body") ) at.click();
+  else if (event.key === "Enter" && at && [document.body, view].includes(event.target)) at.click();
   else if (event.key === "n") press("on");
   else if (event.key === "p") press("back");
   else if (event.key === "c" && colour) go({ colour: colour.options[(colour.selectedIndex + 1) % colour.options.length].value });
