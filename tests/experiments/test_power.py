@@ -162,11 +162,37 @@ def test_a_pilot_is_read_from_stored_rows(runs):
     pilot = pilot_of(runs[0])
     assert pilot.steps == (1, 2)
     assert [group.tolist() for group in pilot.rewards] == [[1.0, 0.0], [0.75, 0.25]] * 2  # one row has no reward
-    (held,) = held_against(runs[0], pilot, 1)
+    (held,) = held_against(runs[0], pilot)
     assert held.what == "± of eval/reward on 64 prompts"
     assert held.seen == pytest.approx(0.1)
     # means 1/2 in every group: nothing between prompts; within (1/2 + 1/8)/2 of them
     assert held.predicted == pytest.approx(1.959964 * math.sqrt(0.3125 / 64), rel=1e-6)
+
+
+def test_a_recorded_interval_is_predicted_by_the_samples_of_its_own_evaluation(runs):
+    """Whatever the planned run would sample: with four completions of each prompt it is half as wide."""
+    pilot = pilot_of(runs[0])
+    path = runs[0] / "metrics.jsonl"
+    one = held_against(runs[0], pilot)[0].predicted
+    path.write_text(path.read_text().replace('"eval/prompts": 64', '"eval/samples": 4, "eval/prompts": 64'))
+    assert held_against(runs[0], pilot)[0].predicted == pytest.approx(one / 2)
+
+
+def test_tokens_of_a_pilot_are_those_that_its_policy_wrote(tmp_path):
+    """Of an episode all rows count, but not what its environment showed; of stored rows nothing was sampled."""
+    folder = run_folder(tmp_path / "turns", steps=1)
+    path = folder / "rollouts" / "step-000001.parquet"
+    row = pq.read_table(path).to_pylist()[0] | {"completion_ids": [1] * 6, "source": "sampled"}
+    written = [True, True, False, False, False, True]
+    first = [row | {"sample": n, "reward": float(n), "mask": written} for n in range(2)]
+    second = row | {"sample": 1, "row": 1, "group": 99, "mask": [True] * 6}
+    shown = row | {"sample": 2, "source": "demonstration", "mask": [True] * 6}
+    pq.write_table(pa.Table.from_pylist([*first, second, shown]), path)
+    with pytest.raises(InputError, match="fewer than two groups"):
+        pilot_of(folder)
+    other = [each | {"group": 5} for each in first]
+    pq.write_table(pa.Table.from_pylist([*first, second, shown, *other]), path)
+    assert pilot_of(folder).tokens == (4 * 3 + 6) / 4
 
 
 def test_a_run_without_groups_is_refused(tmp_path):

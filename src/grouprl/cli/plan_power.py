@@ -65,7 +65,7 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     seeds = seeds_needed(deviation, difference) if deviation else None
     pilots = [(run, pilot) for run, first, last in zip(runs, firsts, lasts, strict=True) for pilot in (first, last)]
     unique = [each for i, each in enumerate(pilots) if i % 2 == 0 or each[1].steps != pilots[i - 1][1].steps]
-    held = [(run, each) for run, last in zip(runs, lasts, strict=True) for each in held_against(run, last, samples)]
+    held = [(run, each) for run, last in zip(runs, lasts, strict=True) for each in held_against(run, last)]
     rounds = _rounds(config, lasts)
     tokens = sum(each.tokens for each in lasts) / len(lasts)
     sampled = config.steps * config.batch.prompts * config.batch.group_size * tokens * (rounds or 1.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
@@ -30,7 +31,7 @@ class Pilot:
     rewards: tuple[Floats, ...]
     """The rewards of each group."""
     tokens: float
-    """Mean tokens of a completion."""
+    """Mean tokens that the policy wrote of a completion, or of all rows of an episode."""
 
     @property
     def size(self) -> int:
@@ -56,7 +57,7 @@ def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
     """
     paths = sorted(RunFolder.open(folder).rollouts.glob("step-*.parquet"))
     found: list[Floats] = []
-    steps, tokens = [], []
+    steps, tokens, completions = [], 0, 0
     for path in reversed(paths) if last else paths:
         table = file_table(path)
         groups: dict[int, list[float]] = {}
@@ -66,7 +67,8 @@ def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
                 groups.setdefault(group, []).append(reward)
         found += [np.array(each) for each in groups.values() if len(each) > 1]
         steps.append(int(path.stem.partition("-")[2]))
-        tokens += table["length"].to_pylist()
+        wrote, begun = _written(path)
+        tokens, completions = tokens + wrote, completions + begun
         if len(found) >= GROUPS:
             break
     if len(found) < 2:
@@ -75,7 +77,17 @@ def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
             "a pilot is made of groups of at least two completions",
             "Store some: --set run.rollouts_every=1, with batch.group_size above 1",
         )
-    return Pilot((min(steps), max(steps)), tuple(found), float(np.mean(tokens)))
+    return Pilot((min(steps), max(steps)), tuple(found), tokens / completions)
+
+
+def _written(path: Path) -> tuple[int, int]:
+    """Return how many tokens the policy wrote in the sampled rows of a step, and of how many completions or episodes.
+
+    What an environment showed between them was not sampled; an episode of several rows begins with the row 0.
+    """
+    rows = [row for row in pq.read_table(path).to_pylist() if row.get("source") in (None, "sampled")]
+    wrote = (len(row["completion_ids"]) if row.get("mask") is None else sum(row["mask"]) for row in rows)
+    return sum(wrote), sum(not row.get("row") for row in rows)
 
 
 @dataclass(frozen=True)
@@ -87,11 +99,11 @@ class Held:
     seen: float
 
 
-def held_against(folder: Path, pilot: Pilot, completions: int) -> list[Held]:
+def held_against(folder: Path, pilot: Pilot) -> list[Held]:
     """Return what `pilot`, the last groups of a run, predicts of that run, beside what was seen.
 
     The groups that teach are predicted by the first half of each group's completions; the interval of the last
-    evaluation by the spread of training rewards, with `completions` of each held-out prompt.
+    evaluation by the spread of training rewards, with as many completions of each held-out prompt as it sampled.
     """
     half = pilot.size // 2
     found = []
@@ -103,7 +115,8 @@ def held_against(folder: Path, pilot: Pilot, completions: int) -> list[Held]:
     measure = _measure(record, pilot.rewards)
     if measure and record.get("eval/prompts"):
         width = (record[f"{measure}_high"] - record[f"{measure}_low"]) / 2
-        predicted = Spread.of(pilot.rewards).half_width(int(record["eval/prompts"]), completions)
+        sampled = max(1, int(record.get("eval/samples") or 1))  # without samples it has one greedy completion
+        predicted = Spread.of(pilot.rewards).half_width(int(record["eval/prompts"]), sampled)
         found.append(Held(f"± of {measure} on {record['eval/prompts']:.0f} prompts", predicted, width))
     return found
 
