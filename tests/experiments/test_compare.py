@@ -498,6 +498,19 @@ def test_a_schedule_is_compared_where_the_last_step_is_known_and_a_size_where_no
         assert any("not all of one size (model.tiny.hidden 32)" in note for note in notes) == ("tiny" in setting)
 
 
+def test_an_arm_whose_change_has_no_effect_is_named(tmp_path: Path) -> None:
+    """A sweep of a setting that nothing reads compares chance with chance."""
+    source = source_of("addition", SMALL)
+    arms = arms_of([], {"sampling.vllm.sleep": ("true", "false"), "optim.lr": ("1e-3", "2e-3")})
+    seen = preview(Comparison((source,), tuple(arms), tune={}), Store(tmp_path, 1))
+    told = [line for line in seen.lines if "has no effect" in line]
+    assert told == [
+        f"note on sampling.vllm.sleep {value} · optim.lr {rate}: sampling.vllm has no effect: sampling.engine is local"
+        for value in ("true", "false")
+        for rate in ("1e-3", "2e-3")
+    ]
+
+
 def test_a_warning_of_one_rate_that_is_tried_is_none(tmp_path: Path) -> None:
     """The sweep is made to find the rate: what too low a one does need not be said."""
     low, high = ("1e-7", "1e-6"), ("1e-7", "3e-3")

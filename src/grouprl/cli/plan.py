@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 Everything = Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")]
 OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
-Cluster = Annotated[str | None, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")]
+PlannedCluster = Annotated[
+    str | None, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")
+]
 MeanTokens = Annotated[
     float | None,
     typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the limit)."),
@@ -59,7 +61,7 @@ def plan_command(
     changes: Changes = None,
     everything: Everything = False,
     as_json: OneObject = False,
-    on: Cluster = None,
+    on: PlannedCluster = None,
     completion_tokens: MeanTokens = None,
     price: HourPrice = None,
     power: Pilots = None,

@@ -17,6 +17,7 @@ from grouprl.experiments.design import Arm, Comparison, Ground, start_trial
 from grouprl.experiments.schedule import Store
 from grouprl.experiments.terms import overridden, refuse_other_terms
 from grouprl.orchestrator.resolve import task_of
+from grouprl.plan.codes import EFFECTS
 from grouprl.plan.plan import Plan, plan
 from grouprl.rollout.kinds.row_kinds import row_kind
 
@@ -58,7 +59,7 @@ def preview(design: Comparison, store: Store) -> Preview:
     seconds = sum(_operations(design, found[0]) / rate * each[place] for place, found in plans.items())
     minutes = (seconds + START_SECONDS * runs) / 60 / store.workers
     lines = [*_lines(design, store), f"{runs} runs, {store.workers} at a time: about {_time(minutes)} at most"]
-    return Preview((*lines, *_warnings(plans)), runs, minutes)
+    return Preview((*lines, *_warnings(plans), *_idle(design, plans)), runs, minutes)
 
 
 def _refuse_twins(source: Ground, arms: Sequence[Arm]) -> None:
@@ -177,6 +178,18 @@ def _warnings(plans: Mapping[tuple[str, str], Sequence[Plan]]) -> list[str]:
             if finding.severity == "warning" and _kind(finding) in shared:
                 said.setdefault(str(finding), []).append(arm)
     return [f"note on {', '.join(dict.fromkeys(arms))}: {text}" for text, arms in said.items()]
+
+
+def _idle(design: Comparison, plans: Mapping[tuple[str, str], Sequence[Plan]]) -> Iterator[str]:
+    """Say which changes of an arm change nothing in its runs: what differs from the others is then chance."""
+    changed = {arm.label: tuple(change.partition("=")[0] for change in arm.changes) for arm in design.arms}
+    for (_, arm), found in plans.items():
+        told = (each for each in found[0].findings if each.code in EFFECTS and each.key)
+        yield from (
+            f"note on {arm}: {each}"
+            for each in told
+            if any(key == each.key or key.startswith(f"{each.key}.") for key in changed[arm])
+        )
 
 
 def _kind(finding: Finding) -> tuple[str, str]:

@@ -65,7 +65,7 @@ ChangesOfAll = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run.")
 ]
 FirstArm = Annotated[str | None, typer.Option(metavar="ARM", help="Compare all with this one (default: the first).")]
-Measure = Annotated[
+ComparedMeasure = Annotated[
     str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
 ]
 LowerIsBetter = Annotated[
@@ -96,7 +96,7 @@ def compare_command(
     over: Swept = None,
     changes: ChangesOfAll = None,
     against: FirstArm = None,
-    measure: Measure = None,
+    measure: ComparedMeasure = None,
     lower_is_better: LowerIsBetter = False,
     folder: ResultFolder = Path("runs/compare"),
     workers: RunsAtOnce = None,
