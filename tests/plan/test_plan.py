@@ -451,6 +451,19 @@ def test_a_method_whose_outputs_no_language_model_has_is_refused():
     assert not any("'log_prob'" in each for each in found)
 
 
+def test_a_statistic_that_no_part_fills_in_is_refused_with_the_part_that_would() -> None:
+    base = {"task": "addition", "model": "tiny"}
+    scaled = {"base": "grpo", "advantage_transform": ["difficulty_scale"]}
+    found = plan(resolve(parse_config({**base, "method": scaled}))).refusals
+    said = (
+        "difficulty_scale (advantage_transform) reads stats.hardness, which no part fills in and a language model lacks"
+    )
+    assert [line for line in found if line.startswith(said)] == [f"{said}. Add irl_reward (pretrain), or leave it out"]
+    filled = {**scaled, "pretrain": ["irl_reward"], "reward_transform": ["learned_reward"]}
+    found = plan(resolve(parse_config({**base, "method": filled}))).refusals
+    assert not any("no part fills in" in line for line in found)
+
+
 @pytest.mark.parametrize("model", ["mlp", "tiny"])
 def test_a_policy_that_a_part_cannot_train_is_refused(model: str):
     task = {"name": "env:grouprl.envs.construction.workshop:Workshop", "turns": 20}

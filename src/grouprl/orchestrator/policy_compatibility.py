@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import KINDS, PARTS
 from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
@@ -108,6 +109,7 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
             for output in run.method.outputs
             if not has_output(LANGUAGE_OUTPUTS, output)
         )
+        yield from _unfilled_statistics(run.method)
     if config.model.users != Model().users and not run.of_users:
         yield f"model.users are sizes of a reward model of users, and {run.method.name} trains none. Leave it out"
     if config.model.settings:
@@ -115,6 +117,27 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
             f"model.settings are for other policies, but {config.model.name} is a language model. Leave them out, "
             "or set model.name to mlp or your own policy"
         )
+
+
+def _asked_of_policy(method: Method) -> list[str]:
+    """Return the statistics that a method reads and none of its parts fills in."""
+    filled = {field for part in data_parts(method.parts()) for field in part.supplies()}
+    return [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.") and n not in filled]
+
+
+def _unfilled_statistics(method: Method) -> Iterator[str]:
+    """Yield the statistics that neither a part fills in nor a language model has."""
+    for name in _asked_of_policy(method):
+        if name == "influence" or has_output(LANGUAGE_OUTPUTS, name):
+            continue
+        field = f"stats.{name}"
+        readers = " and ".join(f"{p.name} ({p.kind})" for p in method.parts() if field in p.needs())
+        fillers = [
+            f"{p.name} ({kind})" for kind in KINDS for p in PARTS[kind].values() if field in getattr(p, "fills", ())
+        ]
+        remedy = f"Add {' or '.join(fillers)}, or leave it out" if fillers else "Leave it out"
+        remedy = f"Set model: {POLICIES_WITH[name]}, or leave it out" if name in POLICIES_WITH else remedy
+        yield f"{readers} reads {field}, which no part fills in and a language model lacks. {remedy}"
 
 
 def _reward_model(run: ResolvedRun) -> Iterator[str]:
@@ -170,9 +193,7 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
         f"{method.name} reads batch.{need}, which is derived from texts, but {name} writes none. Take another method"
         for need in read
     )
-    filled = {field for part in data_parts(method.parts()) for field in part.supplies()}
-    stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.") and n not in filled]
-    for output in [*stats, *method.outputs]:
+    for output in [*_asked_of_policy(method), *method.outputs]:
         known = output == "influence" and isinstance(policy, GroupInfluence)
         if not (known or has_output(policy.outputs, output)):
             remedy = f"Set model: {POLICIES_WITH[output]}, or take" if output in POLICIES_WITH else "Take"
