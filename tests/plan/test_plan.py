@@ -691,3 +691,22 @@ def test_a_plan_prints_as_a_few_lines_and_what_rules_it_out() -> None:
     assert repr(made).splitlines()[: len(made.short())] == made.short()
     assert made.refusals
     assert all(reason in repr(made) for reason in made.refusals)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"augment": ["demonstration_row"]},
+        {"augment": ["demonstration_switch"]},
+        {"buffer": "demonstrations"},
+        {"pretrain": ["irl_reward"], "reward_transform": ["learned_reward"]},
+    ],
+)
+def test_solutions_are_no_completions_of_an_environments_episodes(parts):
+    """Otherwise the run ends in its first step."""
+    method, said = (
+        {"base": "grpo", **parts},
+        "adds right solutions as completions, and an episode of this task is played",
+    )
+    assert any(said in line for line in make(task="guess", method=method).refusals)
+    assert not any(said in line for line in make(method=method).refusals)

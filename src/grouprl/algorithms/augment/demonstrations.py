@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from typing_extensions import override
 
-from grouprl.algorithms.augment.guidance import needs_solutions
+from grouprl.algorithms.augment.guidance import writes_solutions
 from grouprl.algorithms.augment.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
@@ -52,10 +52,10 @@ class DemonstrationRow(Augmentation):
         return f"the right solution {'replaces the last completion of' if self.replace else 'joins'} each group"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a task without solutions, and replacing the only completion of a group."""
+        """Refuse a task without solutions or of episodes, and replacing the only completion of a group."""
         if self.replace and run.group_size == 1:
             return [
                 "demonstration_row would replace the only completion of a group, for batch.group_size is 1. Use "
                 "batch.group_size of 2 or more, or replace: false"
             ]
-        return needs_solutions(self.name, run)
+        return writes_solutions(self.name, run)

@@ -45,3 +45,13 @@ def needs_solutions(name: str, run: RunFacts) -> list[str]:
     if run.demonstrations:
         return []
     return [f"{name} needs right solutions, and the task has none. Use a task with solutions, or leave {name} out"]
+
+
+def writes_solutions(name: str, run: RunFacts) -> list[str]:
+    """Return why a part cannot add the task's right solutions as completions; empty if it can."""
+    if run.environment:
+        return [
+            f"{name} adds right solutions as completions, and an episode of this task is played in its environment. "
+            f"Use a task of a single turn, or leave {name} out"
+        ]
+    return needs_solutions(name, run)

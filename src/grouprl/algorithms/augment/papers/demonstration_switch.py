@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from grouprl.algorithms.augment.demonstrations import demonstrated
-from grouprl.algorithms.augment.guidance import needs_solutions
+from grouprl.algorithms.augment.guidance import writes_solutions
 from grouprl.algorithms.augment.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
@@ -46,5 +46,5 @@ class DemonstrationSwitch(Augmentation):
         return ["demonstration_switch has no effect: gamma is below 0"] if self.gamma < 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a task without right solutions."""
-        return needs_solutions(self.name, run)
+        """Refuse a task without right solutions, or of episodes."""
+        return writes_solutions(self.name, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.augment.demonstrations import demonstrated
-from grouprl.algorithms.augment.guidance import needs_solutions
+from grouprl.algorithms.augment.guidance import writes_solutions
 from grouprl.algorithms.data_part import Buffer, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import RunError
@@ -31,5 +31,5 @@ class Demonstrations(Buffer):
         return shown
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a task without right solutions."""
-        return needs_solutions(self.name, run)
+        """Refuse a task without right solutions, or of episodes."""
+        return writes_solutions(self.name, run)

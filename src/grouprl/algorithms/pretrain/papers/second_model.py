@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.augment.guidance import writes_solutions
 from grouprl.algorithms.augment.resampling import again, groups
 from grouprl.algorithms.auxiliary_models import second_policy
 from grouprl.algorithms.data_part import Pretraining, RunContext
@@ -141,9 +142,7 @@ class SecondModel(Pretraining):
             return [
                 f"{self.name} learns from right and wrong completions of one prompt. Use batch.group_size of 2 or more"
             ]
-        if self.chosen == "solutions" and not run.demonstrations:
-            return [f"{self.name} with chosen: solutions needs a task that has correct completions to show"]
-        return []
+        return writes_solutions(self.name, run) if self.chosen == "solutions" else []
 
     def _where(self) -> str:
         right = "the task's solutions" if self.chosen == "solutions" else "its own correct completions"
