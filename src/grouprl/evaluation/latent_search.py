@@ -77,7 +77,7 @@ def search(
         asked = evolution.ask()
         found = costs_of(task, policy, example, asked[: budget - len(costs)], seed=seed, first=len(costs))
         costs, latents = [*costs, *found], [*latents, *asked[: len(found)]]
-        if len(found) == len(asked):
+        if len(found) == len(asked):  # a generation that the budget cuts short is the last one
             evolution.tell(asked, found)
     return LatentSearch(np.array(costs), np.array(latents))
 

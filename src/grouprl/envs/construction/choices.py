@@ -31,6 +31,7 @@ class _Selection(Building):
 
     def view(self) -> View:
         """Return which items are open, the share of the remaining room that each takes, and the remaining room."""
+        # Cut at 2: an item above 1 does not fit, and in a knapsack that is nearly full shares would be huge numbers.
         share_n = np.minimum(self._weight_n / max(self._left, 1e-9), 2.0)
         nodes_nd = np.stack([self._open, share_n], -1)
         here = self.chosen[-1] if self.chosen else 0

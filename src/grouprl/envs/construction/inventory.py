@@ -124,6 +124,7 @@ def base_stock(world: Inventory) -> int:
     chance = np.ones(1)
     for _ in range(world.lead + 1):
         chance = np.convolve(chance, world.demand)
+    # Chances that add up to the ratio itself are enough, and sums round: eight times 0.1 is less than 0.8.
     enough = chance.cumsum() >= world.penalty / (world.penalty + world.holding) - 1e-12
     return int(enough.argmax())
 

@@ -45,6 +45,8 @@ entry(
             "The mean of its root is smaller than the root of its mean.",
             "Weights are shared by all agents, as in the authors' defaults; idv_beta (one for each) is not there.",
             "The root that moves β₁ is that of the mean KL of the last optimiser step.",
+            "Advantages are whitened with the sample variance, the code's with the population's.",
+            "The loss of values is the square; the code has Huber's, and PopArt.",
         ],
         reduces=[
             Reduction(

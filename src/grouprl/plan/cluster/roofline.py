@@ -183,6 +183,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     states, working, per_token = of_rank(work, shard)
     free = kind.memory * USABLE - states - working
     most = int(free / per_token)
+    # A pass takes the longest row whole: only learners that share rows divide one.
     if most * work.context < work.prompt_tokens + work.longest:
         return None
     per_update = work.tokens * work.passes / work.updates / ranks

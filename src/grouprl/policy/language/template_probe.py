@@ -51,7 +51,7 @@ class _Probe:
         self.raw = raw
 
     def shows(self, messages: Messages, tools: Messages, *words: str) -> bool:
-        """Return whether the template renders all `words`; if it raises, it renders none."""
+        """Return whether the template renders all `words` in this order; if it raises, it renders none."""
         try:
             text = self.raw(messages, tools)
         except Exception:
