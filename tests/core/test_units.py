@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -62,6 +63,22 @@ def test_a_run_of_a_policy_over_vectors_speaks_of_actions(tmp_path: Path) -> Non
     assert TEXT.findall(re.sub(r"<[^>]*>", " ", page)) == []
     assert "✗ wrong" not in page  # rewards that are graded make nothing right or wrong
     assert page.index("Mean reward") < page.index("Reward ≥ 1")
+
+
+def test_the_page_says_that_a_tour_is_paid_minus_its_length(tmp_path: Path) -> None:
+    config = {
+        "task": {"name": "construct:tsp", "count": 4},
+        "model": {"name": "pointer", "settings": {"width": 8, "layers": 1, "heads": 2}},
+        "method": "rloo",
+        "warmup": {"steps": 0},
+        "steps": 1,
+        "batch": {"prompts": 1, "group_size": 2},
+        "eval": {"every": 0, "final_prompts": 2},
+    }
+    quiet = Console(file=io.StringIO())
+    outcome = train(parse_config(config), folder=tmp_path / "run", console=quiet)
+    assert json.loads((outcome.folder / "summary.json").read_text())["reward_is"] == "minus the length"
+    assert "Mean reward, minus the length" in report(outcome.folder)
 
 
 def test_an_episode_is_right_where_a_number_says_so() -> None:
