@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,17 @@ def test_a_run_that_was_killed_is_examined_by_its_records(sick: Path) -> None:
         os.rename(sick / "health.kept", sick / "health.json")
     assert {each["code"] for each in again} == {each["code"] for each in whole}
     assert read_run(sick, rollouts=False).findings is not None
+
+
+def test_a_run_that_did_not_reach_its_end_is_told_so(sick: Path, tmp_path: Path) -> None:
+    """Killed or failed, it has no summary; that nothing was found does not mean that all is well."""
+    folder = tmp_path / "cut"
+    shutil.copytree(sick, folder, ignore=shutil.ignore_patterns("summary.json", "model", "checkpoints"))
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(line for line in lines if json.loads(line)["step"] <= 4))
+    said = doctor(folder)["outcome"]
+    assert said.startswith("4 of 6 steps. It was stopped before its end, by an error, by a signal or with its machine")
+    assert said.endswith("Not finished: there is no evaluation after training yet.")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

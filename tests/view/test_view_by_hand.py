@@ -26,6 +26,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("runs")
     run_folder(place / "long", steps=3)
     run_folder(place / "short", steps=2)
+    run_folder(place / "stopped", steps=2, finished=False)
     opened = listening("127.0.0.1", 0)
     app = make_view(RunLibrary([place]))
     threading.Thread(target=serve_view, args=(app, opened), daemon=True).start()
@@ -65,3 +66,11 @@ def test_another_run_is_shown_without_the_step_of_the_one_before(tab: str, shown
     page.select_option("select[name=run]", "short")
     page.wait_for_selector(f"text={shown}")
     assert "step=" not in page.url
+
+
+def test_findings_of_a_run_that_did_not_reach_its_end_say_so(page: Any, address: str) -> None:
+    page.goto(f"{address}#/findings?run=stopped")
+    page.wait_for_selector("text=The run was stopped before its end")
+    page.goto(f"{address}#/findings?run=short")
+    page.wait_for_selector(".findings")
+    assert "stopped before its end" not in page.inner_text("#view")

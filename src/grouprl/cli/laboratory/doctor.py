@@ -28,6 +28,13 @@ NOTHING = (
     "Nothing was found that needs attention. Most findings need 5 to 20 training steps; what to look at where a run "
     "does not learn stands in docs/not_learning.md."
 )
+STATES = {
+    "running": "The run trains. ",
+    "stopped": (
+        "It was stopped before its end, by an error, by a signal or with its machine: its own output says which. "
+    ),
+}
+"""Sentences about runs that have not ended, by their state."""
 STYLES = {"alarm": "bold red", "warning": "yellow", "note": "dim"}
 
 
@@ -89,13 +96,18 @@ def _findings(data: RunData) -> list[RunFinding]:
 
 
 def _outcome(data: RunData) -> str:
-    """Say how the run ended, and whether its findings explain a failure."""
+    """Say how far the run came, what became of it, and how its evaluations compare."""
     from grouprl.monitor.outcome import verdict
+    from grouprl.view.run_list import run_line
     from grouprl.view.sections import evaluations
 
-    steps = len(data.of_phase("train"))
-    words = verdict(*evaluations(data)).words
-    return data.worded(f"{steps} step{'s' * (steps != 1)}. {words}")
+    line, found = run_line(data.folder, data), verdict(*evaluations(data))
+    before = STATES.get(line.state, "")
+    steps = f"{line.steps} of {line.of_steps}" if before else str(line.steps)
+    noun = "step" if steps.rpartition(" ")[2] == "1" else "steps"
+    so_far = before and found.kind != "unfinished"
+    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far else found.words
+    return data.worded(f"{steps} {noun}. {before}{words}")
 
 
 def _lines(data: RunData, each: Diagnosis) -> Iterator[Text]:

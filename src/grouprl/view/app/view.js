@@ -185,7 +185,7 @@ const VIEWS = {
     const pager = h("div", { class: "pager" }, h("button", { type: "button", id: "back", disabled: found.offset === 0, onclick: () => turn(Math.max(0, found.offset - PAGE)) }, "‹ back"),
       h("span", {}, found.total ? found.offset + 1 + "–" + last + " of " + found.total + (found.total < found.of ? " that fit, of " + found.of : "") : "no row fits, of " + found.of),
       h("button", { type: "button", id: "on", disabled: last >= found.total, onclick: () => turn(found.offset + PAGE) }, "on ›"), stored && stored.left_out[name] ? muted(stored.left_out[name] + " older rows are not in this file") : "");
-    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), scored ? head("score", "score", "n", "of the reward model that is trained") : null, marked ? head("correct", "right") : null, head("length", "length", "n", inTerms(name, "tokens")), head("ended", "ended", "less"),
+    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), scored ? head("score", "score", "n", "of the reward model that is trained") : null, marked ? head("correct", "right") : null, head("length", "length", "n", inTerms(name, "tokens after the prompt, also those that an environment showed")), head("ended", "ended", "less"),
       ...(scored ? [] : [head("advantage", "advantage", "n less", inTerms(name, "mean over its trained tokens")), head("pull", "pull", "n less", inTerms(name, "share of |advantage|, summed over the trained tokens of the step"))]), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, scored ? null : head("entropy", "entropy", "n less", "mean, in nats"), inTerms(name, "completion")), h("tbody", {}, body))];
   },
 
@@ -230,9 +230,10 @@ const VIEWS = {
       each.course.length ? h("p", {}, link(each.key, "curves", { run: name, metric: each.key, phase: each.key.startsWith("eval/") ? "eval" : "train" }), ": " + each.course.map(([step, value]) => short(value) + " (step " + step + ")").join(" → ")) : "",
       h("p", { class: "muted" }, each.rows.length ? each.sign + ":" : "No row is shown. " + each.absent),
       each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + sized(name, row.tokens) + ", " + row.ended.replaceAll("_", " ")))) : ""));
-    const running = (lines.find((each) => each.name === name) || {}).state === "running";
+    const { state } = lines.find((each) => each.name === name) || {}, running = state === "running";
+    const told = running ? "The run trains: findings are shown as they change." : state === "stopped" ? "The run was stopped before its end, by an error, by a signal or with its machine: its own output says which." : "";
     const none = !found.examined ? found.remedy : running ? "Nothing was found so far. Most findings need 5 to 20 steps." : "Nothing was found that needs attention.";
-    return [filters(whichRun()), running ? muted("The run trains: findings are shown as they change.") : "", items.length ? h("ul", { class: "findings" }, items) : muted(none)];
+    return [filters(whichRun()), told ? muted(told) : "", items.length ? h("ul", { class: "findings" }, items) : muted(none)];
   },
 
   async settings() {
