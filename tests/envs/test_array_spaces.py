@@ -9,7 +9,7 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.envs import ArrayObservation
-from grouprl.envs.adapters.gymnasium_spaces import arrays_of, observation_space, spaces_of
+from grouprl.envs.adapters.gymnasium_spaces import observation_space, reader_of, spaces_of
 from grouprl.envs.array_spaces import bounded, fitted, observed, zeros
 from grouprl.protocols import Box, DictSpace, Discrete, Image, MultiDiscrete, Spaces
 from grouprl.tasks import load_task
@@ -37,7 +37,7 @@ def test_gymnasiums_spaces_are_mapped_with_their_bounds_and_names() -> None:
     }
     value = space.sample()
     value["parts"] = (np.int64(3), value["parts"][1])
-    arrays, mask = arrays_of(space, value)
+    arrays, mask = reader_of(space)(value)
     assert fitted(found, arrays)["parts.0"] == 2  # counted from 0
     assert np.array_equal(mask, value["action_mask"])
     assert np.array_equal(arrays["map"], value["map"])

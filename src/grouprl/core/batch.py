@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -201,10 +203,7 @@ class Batch:
     def from_source(self, *names: str) -> Tensor:
         """[B] bool: rows that come from one of the sources `names` (see `SOURCES`)."""
         source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
-        found_b = torch.zeros_like(source_b, dtype=torch.bool)
-        for name in names:
-            found_b |= source_b == SOURCES[name]
-        return found_b
+        return reduce(or_, (source_b == SOURCES[name] for name in names))
 
     def need(self, name: str, reader: str) -> Any:
         """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""

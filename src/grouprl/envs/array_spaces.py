@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -79,13 +78,15 @@ def observed(spaces: Spaces, found: object, *, first: bool, cut: bool = False) -
     return ArrayObservation(values, legal, context, given.agent, given.text)
 
 
-@contextmanager
-def of_an_observation() -> Iterator[None]:
-    """Say of an InputError of `observed` or `observed_after`, raised in the block, that it concerns an observation."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"an observation {error.what}", error.rule, error.remedy) from None
+class of_an_observation:
+    """Context that says of an InputError of `observed` or `observed_after` that it concerns an observation."""
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, InputError):
+            raise InputError(f"an observation {error.what}", error.rule, error.remedy) from None
 
 
 def observed_after(spaces: Spaces, step: Step) -> ArrayObservation:

@@ -105,13 +105,11 @@ class PlayedRows(ScoringSource):
     def _kept(self, samples: SampleRows, group_b: np.ndarray) -> SampleRows:
         """Apply the error policy; an episode is one of its samples, kept or dropped whole, `group_b` [B] its groups."""
         scores = samples.scores
-        episodes, of_b = np.unique(samples.extras["keys.episode"], return_inverse=True)
-        worst_e = np.full(len(episodes), -1)
+        _, one_e, of_b = np.unique(samples.extras["keys.episode"], return_index=True, return_inverse=True)
         for row in np.flatnonzero(~scores.ok_b)[::-1]:
-            worst_e[of_b[row]] = row
-        one_e = np.where(worst_e >= 0, worst_e, [int((of_b == e).argmax()) for e in range(len(episodes))])
+            one_e[of_b[row]] = row
         order = np.argsort(one_e)
-        valid_e = np.zeros(len(episodes), dtype=bool)
+        valid_e = np.zeros(len(one_e), dtype=bool)
         valid_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), group_b[one_e[order]])
         if self.errors.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0

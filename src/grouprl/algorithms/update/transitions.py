@@ -96,6 +96,7 @@ def actions_apart(batch: Batch) -> Batch:
             "Leave it out: method: {name: ppo}",
         )
     row_n, step_n = batch.active_bt.nonzero(as_tuple=True)
+    place_n = row_n * batch.size[1] + step_n
     kept_n = batch.active_bt[batch.mask_bt].nonzero()[:, 0]
     changes: dict[str, object] = {}
     for field in dataclasses.fields(batch):
@@ -103,10 +104,10 @@ def actions_apart(batch: Batch) -> Batch:
         if field.name in BY_TURN:
             changes[field.name] = {} if field.name == "edges" else None
         elif isinstance(value, Tensor):
-            changes[field.name] = _taken(value, field.name.endswith("_bt"), row_n, step_n)
+            changes[field.name] = _taken(value, field.name.endswith("_bt"), row_n, place_n)
         elif isinstance(value, Mapping):
             by_step = field.name in ("marks", "stats", "refs")
-            changes[field.name] = {k: _taken(v, by_step, row_n, step_n) for k, v in value.items()}
+            changes[field.name] = {k: _taken(v, by_step, row_n, place_n) for k, v in value.items()}
     positions = batch.inputs.positions()
     inputs = positions if len(kept_n) == len(positions) else positions.rows(kept_n.tolist())
     group_b = torch.arange(len(row_n))
@@ -118,5 +119,5 @@ def inputs_of(batch: Batch) -> PolicyInputs:
     return cast("PolicyInputs", batch.inputs)
 
 
-def _taken(value: Tensor, by_step: bool, row_n: Tensor, step_n: Tensor) -> Tensor:
-    return value[row_n, step_n][:, None] if by_step else value[row_n]
+def _taken(value: Tensor, by_step: bool, row_n: Tensor, place_n: Tensor) -> Tensor:
+    return value.reshape(-1, 1).index_select(0, place_n) if by_step else value.index_select(0, row_n)

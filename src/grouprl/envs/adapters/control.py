@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters.gymnasium_calls import begun, one_number, stepped
-from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action
+from grouprl.envs.adapters.gymnasium_spaces import MASK, choices_of, own_action, reader_of
 from grouprl.envs.environment import COST, ArrayObservation, Step, misused
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ControlEnvironment:
         found, info = begun(self._env, int(example.columns["seed"]))
         # After the reset, which is to draw the same beginning for all samples of a group.
         self._env.unwrapped.np_random = np_random(seed)[0]
+        self._read, self._choices = reader_of(self._env.observation_space), choices_of(self._env.action_space)
         return self._shown(found, info)
 
     def step(self, action: object) -> Step:
@@ -83,7 +84,7 @@ class ControlEnvironment:
         self._env, self._playing, self._used = None, False, True
 
     def _shown(self, found: object, info: Mapping[str, object]) -> ArrayObservation:
-        values, mask = arrays_of(self._env.observation_space, found)
+        values, mask = self._read(found)
         return ArrayObservation(values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, action: object) -> object:
@@ -93,7 +94,7 @@ class ControlEnvironment:
         bound rounded to float32 may lie outside of the environment's own.
         """
         space = self._env.action_space
-        if isinstance(action, int) and _counted(space, action):
+        if isinstance(action, int) and action in self._choices:
             return action + int(space.start)
         given = np.asarray(action)
         if given.size != math.prod(space.shape) or not np.isfinite(given).all():
@@ -102,10 +103,3 @@ class ControlEnvironment:
         if not np.issubdtype(space.dtype, np.floating) and not space.contains(fitted):
             raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
         return fitted
-
-
-def _counted(space: gymnasium.Space, action: int) -> bool:
-    """Return whether the space is of whole numbers, and has the one with this number."""
-    from gymnasium.spaces import Discrete
-
-    return isinstance(space, Discrete) and 0 <= action < space.n

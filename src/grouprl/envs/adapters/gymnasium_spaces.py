@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -53,13 +53,26 @@ def observation_space(name: str, space: gymnasium.Space) -> Space:
     return next(iter(leaves.values())) if len(leaves) == 1 else DictSpace(leaves)
 
 
-def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
-    """Return a Gymnasium observation as values of `observation_space`, and the mask in it (None if it has none)."""
+def reader_of(space: gymnasium.Space) -> Callable[[object], tuple[object, object]]:
+    """Return the function from a Gymnasium observation to values of `observation_space`, and the mask in it (None if it
+    has none).
+    """
     if _inner(space) is None:
-        return _shifted(space, value), None
-    found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
-    mask = found.pop(MASK, None)
-    return (next(iter(found.values())) if len(found) == 1 else found), mask
+        return lambda value: (_shifted(space, value), None)
+
+    def read(value: object) -> tuple[object, object]:
+        found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
+        mask = found.pop(MASK, None)
+        return (next(iter(found.values())) if len(found) == 1 else found), mask
+
+    return read
+
+
+def choices_of(space: gymnasium.Space) -> range:
+    """Return the numbers of the choices of a Discrete space, from 0; none for other spaces."""
+    from gymnasium.spaces import Discrete
+
+    return range(int(space.n) if isinstance(space, Discrete) else 0)
 
 
 def columns_of(space: gymnasium.Space, values: object) -> tuple[object, np.ndarray | None]:

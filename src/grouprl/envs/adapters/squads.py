@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 from grouprl.envs.adapters.common_spaces import agent_names, common_spaces, padded
 from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number, reset_by
-from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, own_action, spaces_of
+from grouprl.envs.adapters.gymnasium_spaces import MASK, own_action, reader_of, spaces_of
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
 from grouprl.protocols import Box, Discrete, Spaces
@@ -135,7 +135,7 @@ class PettingZooWorld:
         if agent not in found:
             rule = "every agent that is alive, or that a limit has just cut off, is shown something"
             raise InputError(f"{method}() returned no observation of the agent '{agent}'", rule)
-        values, mask = arrays_of(self._env.observation_space(agent), found[agent])
+        values, mask = reader_of(self._env.observation_space(agent))(found[agent])
         info = infos.get(agent)
         if not isinstance(info, Mapping | None):
             raise InputError(

@@ -68,12 +68,22 @@ def tensor(row: object) -> Tensor:
     return found if found.dtype in (torch.uint8, torch.bool) else found.to(torch.int64)
 
 
+def tensors(rows: Sequence[object]) -> list[Tensor]:
+    """Return rows of numbers as tensors; those of one type, and of one shape but for their lengths, are converted
+    together.
+    """
+    arrays = [np.asarray(row) for row in rows]
+    if not arrays or not arrays[0].ndim or len({(array.dtype, array.shape[1:]) for array in arrays}) > 1:
+        return [tensor(array) for array in arrays]
+    return list(tensor(np.concatenate(arrays)).split([len(array) for array in arrays]))
+
+
 def together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> Arrays:
     """Join rows with `put`, name by name if they hold named arrays."""
     if not rows or not isinstance(rows[0], Mapping):
-        return put([tensor(row) for row in rows])
+        return put(tensors(rows))
     named = cast("Sequence[Mapping[str, object]]", rows)
-    return {name: put([tensor(row[name]) for row in named]) for name in named[0]}
+    return {name: put(tensors([row[name] for row in named])) for name in named[0]}
 
 
 def some(masks: Sequence[Tensor | None]) -> bool:

@@ -26,6 +26,7 @@ from grouprl.policy.vectors.array_columns import (
     signed,
     some,
     tensor,
+    tensors,
     together,
     wider,
 )
@@ -97,7 +98,7 @@ class ArrayInputs:
             raise InputError(
                 f"{len(observations)} rows of observations, {len(actions)} of actions", "every row needs both"
             )
-        done = [tensor(row) for row in actions]
+        done = tensors(actions)
         lengths = [len(row) for row in done]
         masks, ends = (
             [None if mask is None else tensor(mask) for mask in given or ()] for given in (legal_bta, final_legal_ba)

@@ -9,10 +9,9 @@ insert one (`AutoresetMode.NEXT_STEP`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 Action = int | np.ndarray
+_NUMBERS = (int, float, np.number)
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,14 @@ class LateCall(RunError):
     """An environment did not return in time."""
 
 
-@contextmanager
-def in_time(method: str, clock: CallClock) -> Iterator[None]:
-    """Raise LateCall if the block, a call of `method`, takes longer than a running clock allows."""
+def in_time(method: str, clock: CallClock, act: Callable[..., Any], *given: object) -> Any:
+    """Return the result of `act(*given)`, a call of `method`; a coroutine's is waited for.
+
+    Raises LateCall if it takes longer than a running clock allows.
+    """
     try:
         with clock:
-            yield
+            return awaited(act(*given))
     except TooLong as late:
         what = f"{method}() did not return within {clock.seconds:g} s (environment.timeout){reached(late)}"
         raise LateCall(what) from None
@@ -118,12 +120,14 @@ class Lane:
     def begin(self, beginning: Beginning) -> None:
         """Begin an episode; whatever the environment raises passes through."""
         self.stop()
-        with in_time("reset", self._clock):
-            self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
-            first = awaited(self._environment.reset(self._example(beginning.index), beginning.seed))
+        first = in_time("reset", self._clock, self._reset, beginning)
         with of_an_observation():
             self.shown = observed(self._spaces, first, first=True)
         self.context = self.shown.context
+
+    def _reset(self, beginning: Beginning) -> object:
+        self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
+        return self._environment.reset(self._example(beginning.index), beginning.seed)
 
     def act(self, action: Action) -> Step:
         """Apply an action, show what followed, and return it; whatever the environment raises passes through.
@@ -137,9 +141,8 @@ class Lane:
             if isinstance(self._spaces.action, Discrete)
             else bounded(self._spaces.action, np.array(action))  # a copy: the environment may change it
         )
-        with in_time("step", self._clock):
-            step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
-        if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
+        step: Step = in_time("step", self._clock, self._environment.step, told)
+        if not isinstance(step.reward, _NUMBERS) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)
         with of_an_observation():
             self.shown = observed_after(self._spaces, step)
@@ -150,8 +153,7 @@ class Lane:
     def score(self) -> Mapping[str, float]:
         """Return the environment's own components for the episode."""
         assert self._environment is not None
-        with in_time("score", self._clock):
-            return dict(awaited(self._environment.score()))
+        return dict(in_time("score", self._clock, self._environment.score))
 
     def stop(self) -> None:
         """Close the environment; the next segment begins an episode.
@@ -161,8 +163,7 @@ class Lane:
         left, self._environment, self.beginning = self._environment, None, None
         try:
             if left is not None:
-                with in_time("close", self._clock):
-                    close(left)
+                in_time("close", self._clock, close, left)
         except (Exception, SystemExit) as error:
             warn_not_closed("an environment", raised(error))
 
