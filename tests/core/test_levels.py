@@ -178,3 +178,13 @@ def test_the_gradient_of_a_log_softmax_that_one_element_has_alone_is_whole(
     found_n[1].backward()
     assert value_n.grad is not None
     assert value_n.grad.tolist() == [-1.0, 1.0, 0.0]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.randoms())
+def test_the_total_of_segments_of_one_value_is_that_of_any_others(values: list[float], luck) -> None:
+    value_n, order = torch.tensor([*values, -0.0], dtype=torch.float64), list(range(len(values) + 1))
+    luck.shuffle(order)
+    found_n = levels.total(value_n, torch.tensor(order))
+    twice_n = levels.total(torch.cat([value_n, torch.zeros(1, dtype=torch.float64)]), torch.tensor([*order, order[-1]]))
+    assert found_n.tolist() == twice_n[:-1].tolist()
+    assert torch.signbit(found_n).tolist() == torch.signbit(twice_n[:-1]).tolist()
