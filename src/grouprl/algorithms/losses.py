@@ -135,9 +135,12 @@ def with_shares(batch: Batch, live_b: Tensor) -> Batch:
     """Return an optimiser step with the weights of its metrics at every level; rows out of `live_b` have none."""
     live_bt = (batch.active_bt & live_b[:, None]).to(batch.dtype)
     row_b = live_bt.any(1).to(batch.dtype)
-    group_b = row_b / levels.total(row_b, batch.group_b).clamp(min=1)
-    shares = {"share_b": row_b / row_b.sum().clamp(min=1), "group_share_b": group_b / group_b.sum().clamp(min=1)}
-    return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1), **shares)
+    share_b = group_share_b = row_b / row_b.sum().clamp(min=1)
+    if not levels.numbered(batch.group_b):
+        group_b = row_b / levels.total(row_b, batch.group_b).clamp(min=1)
+        group_share_b = group_b / group_b.sum().clamp(min=1)
+    share_bt = live_bt / live_bt.sum().clamp(min=1)
+    return batch.replace(share_bt=share_bt, share_b=share_b, group_share_b=group_share_b)
 
 
 def paired(batch: Batch, index_e2: Tensor) -> Batch:
@@ -159,6 +162,8 @@ def share_of(level: Level, batch: Batch) -> Tensor:
     if level != "group":
         return batch.need("share_bt" if level == "token" else "share_b", "metrics")
     share_b: Tensor = batch.need("group_share_b", "metrics")
+    if levels.numbered(batch.group_b):
+        return share_b
     index_b, groups = levels.compact(batch.group_b)
     return share_b.new_zeros(groups).index_add_(0, index_b, share_b)
 

@@ -128,7 +128,7 @@ _REMEDY = {
 def _together(group_b: Tensor) -> Tensor:
     """Return the number of rows in the group of each row, [B] int64."""
     index_b, groups = compact(group_b)
-    return torch.bincount(index_b, minlength=groups)[index_b]
+    return torch.ones_like(index_b) if groups == len(index_b) else torch.bincount(index_b, minlength=groups)[index_b]
 
 
 def numbered(group_b: Tensor) -> dict[str, Tensor]:

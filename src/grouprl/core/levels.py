@@ -25,11 +25,15 @@ def compact(id_n: Tensor) -> tuple[Tensor, int]:
     """Renumber ids to 0..K-1 and return (index_n [N] int64, K)."""
     if id_n.ndim != 1 or id_n.dtype != torch.int64:
         raise InputError(f"ids have shape {list(id_n.shape)} and type {id_n.dtype}", "they must be [N] int64")
-    places_n = torch.arange(len(id_n), device=id_n.device)
-    if torch.equal(id_n, places_n):  # as many segments as values, which is much quicker to see than to sort
-        return places_n, len(id_n)
+    if numbered(id_n):  # as many segments as values, which is much quicker to see than to sort
+        return id_n, len(id_n)
     unique, index_n = torch.unique(id_n, return_inverse=True)
     return index_n, len(unique)
+
+
+def numbered(id_n: Tensor) -> bool:
+    """Return whether the ids are 0, 1, 2 … in order, so that every value is a segment of its own."""
+    return torch.equal(id_n, torch.arange(len(id_n), device=id_n.device))
 
 
 def cross(*id_n: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -83,12 +84,12 @@ class ScoredSamples:
         """[B] number of the row within its episode, from 0."""
         return self.extras.get("keys.context", np.zeros(len(self), dtype=np.int64))
 
-    @property
+    @cached_property
     def row_keys(self) -> list[tuple[int, int, int]]:
         """A unique key of each row: (ordinal of the prompt, number of the completion, number of the row within it)."""
         return list(zip(self.ordinal_b.tolist(), self.sample_b.tolist(), self.context_b.tolist(), strict=True))
 
-    @property
+    @cached_property
     def first_b(self) -> np.ndarray:
         """[B] bool: True for one row of each completion or episode, the one that began first."""
         if "keys.episode" not in self.extras:
@@ -99,14 +100,14 @@ class ScoredSamples:
         first_b[order[places]] = True
         return first_b
 
-    @property
+    @cached_property
     def acted_bt(self) -> np.ndarray:
         """[B,T] bool: True for tokens that the policy wrote, False for those that an environment wrote between them."""
         acted_bt = self.rollout.inputs.present_bt().numpy()
         given_bt = self.extras.get("mask_bt")
         return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
 
-    @property
+    @cached_property
     def length_b(self) -> np.ndarray:
         """[B] int64: number of tokens that the policy wrote."""
         return self.acted_bt.sum(1)

@@ -131,18 +131,25 @@ class ArrayInputs:
     def rows(self, index: Iterable[int]) -> ArrayInputs:
         """Return the rows with the numbers `index`, in that order and truncated to the longest of them."""
         where = index if isinstance(index, Tensor) else torch.as_tensor([int(i) for i in index], dtype=torch.int64)
-        length_b = self.length_b[where]
+        length_b = self.length_b.index_select(0, where)
         width = int(length_b.max()) if len(length_b) else 0
+
+        def taken(x: Tensor) -> Tensor:
+            return x.index_select(0, where)
+
+        def cut(x: Tensor) -> Tensor:
+            return taken(x if width == x.shape[1] else x[:, :width])
+
         return ArrayInputs(
-            each(self.observation_bt, lambda x: x[where, :width]),
-            self.action_bt[where, :width],
+            each(self.observation_bt, cut),
+            cut(self.action_bt),
             length_b,
-            {name: x[where] for name, x in self.context_b.items()},
-            None if self.legal_bta is None else self.legal_bta[where, :width],
-            None if self.final_b is None else each(self.final_b, lambda x: x[where]),
-            None if self.final_legal_ba is None else self.final_legal_ba[where],
-            None if self.seed_b is None else self.seed_b[where],
-            None if self.origin_bta is None else self.origin_bta[where, :width],
+            {name: taken(x) for name, x in self.context_b.items()},
+            None if self.legal_bta is None else cut(self.legal_bta),
+            None if self.final_b is None else each(self.final_b, taken),
+            None if self.final_legal_ba is None else taken(self.final_legal_ba),
+            None if self.seed_b is None else taken(self.seed_b),
+            None if self.origin_bta is None else cut(self.origin_bta),
         )
 
     @property
