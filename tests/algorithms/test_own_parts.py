@@ -332,7 +332,7 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
         ({"idle_at": "coef"}, r"idle_at = 'coef'. It must be a setting, .*Write idle_at = \(\"coef\", 0, "),
         ({"couples": "rows"}, "couples = 'rows'. It must be one of sequence, group, batch"),
         ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
-        ({"entropy": True}, r"entropy = True. a part names .*Write asks = \(\"entropy\",\)"),
+        ({"entropy": True}, r"entropy = True. A part names .*Write asks = \(\"entropy\",\)"),
         ({"cross": 1.2}, r"cross = 1\.2.*Write asks = \(\"cross@1\.2\",\)"),
         ({"cross": property(lambda self: 1.2)}, r"cross = .*Write asks = \(\"cross@1\",\)"),
     ],

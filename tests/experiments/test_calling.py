@@ -63,7 +63,7 @@ def test_a_plan_is_of_a_configuration(source: object) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, ["a"]])
 def test_a_run_is_named_by_its_folder(path: object) -> None:
-    with pytest.raises(InputError, match="a run is named by its folder"):
+    with pytest.raises(InputError, match="A run is named by its folder"):
         grouprl.load_run(path)
 
 

@@ -27,7 +27,7 @@ def test_what_is_counted_does_not_flatten_what_is_paid(run: RunData) -> None:
 
 
 def test_each_counted_component_is_drawn_once(run: RunData) -> None:
-    assert ["gap (counted, not paid)" in drawn for drawn in curves.counts(run)] == [True]
+    assert ["gap, counted, not paid" in drawn for drawn in curves.counts(run)] == [True]
     titles = "".join(curves.further(run))
     assert "mood" in titles
     assert "gap" not in titles
