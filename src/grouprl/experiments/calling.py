@@ -69,7 +69,9 @@ def designed(
     found = tuple(source_of(each, changes) for each in several)
     names = [source.name for source in found]
     if len(set(names)) < len(names):
-        raise InputError(f"the sources {', '.join(names)}", "each has a name of its own", "Rename a file")
+        raise InputError(
+            f"the sources {', '.join(names)}", "each must have a name of its own", "Name each once, or rename a file"
+        )
     named = (
         methods_of(methods)
         if isinstance(methods, str) and methods
