@@ -181,7 +181,7 @@ def test_an_agent_can_play_at_random(other, own):
 def test_random_agents_are_the_environments():
     with pytest.raises(InputError, match="no agent 'player_3'"):
         load_task({"name": TICTACTOE, "random": ["player_3"]})
-    with pytest.raises(InputError, match="the policy must play at least one"):
+    with pytest.raises(InputError, match="The policy must play at least one"):
         load_task({"name": TICTACTOE, "random": ["player_1", "player_2"]})
 
 
