@@ -13,9 +13,12 @@ from grouprl.core.errors import InputError
         ("grouprl launch -n 2 train run.yaml", "grouprl launch -n 2 train run.yaml."),
         ("it is to be 2", "it is to be 2."),
         ("t stands for time", "T stands for time."),
+        ("even is what is even", "Even is what is even."),
         ("", ""),
         ("-a\n+b\n", "-a\n+b\n"),
     ],
 )
 def test_sentences_begin_with_a_capital_unless_with_a_name(remedy: str, shown: str) -> None:
-    assert str(InputError("it = 3", "that must be even.", remedy)) == f"it = 3. That must be even. {shown}".rstrip(" ")
+    assert str(
+        InputError("it = 3, x.even = 1", "that must be even.", remedy)
+    ) == f"it = 3, x.even = 1. That must be even. {shown}".rstrip(" ")

@@ -106,7 +106,7 @@ def test_held_out_games_are_others_and_a_game_is_made_once(folder):
     again = generated(folder)
     assert [again.example("train", i).columns["game"] for i in range(2)] == games[:2]
     assert generated(folder, seed=1).fingerprint() != task.fingerprint() == again.fingerprint()
-    with pytest.raises(InputError, match="the index can be 0"):
+    with pytest.raises(InputError, match="The index can be 0"):
         task.example("train", 2)
 
 

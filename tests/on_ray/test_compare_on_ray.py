@@ -120,7 +120,7 @@ def test_as_many_runs_as_the_cluster_has_processors(nodes: Cluster) -> None:
 
 
 def test_an_address_without_a_cluster_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--ray = 127\.0\.0\.1:1.*nothing answers there"):
+    with pytest.raises(InputError, match=r"--ray = 127\.0\.0\.1:1.*Nothing answers there"):
         made(tmp_path, ray="127.0.0.1:1")
 
 

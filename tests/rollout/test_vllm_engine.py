@@ -443,7 +443,7 @@ def test_a_plan_of_adapters_that_servers_load() -> None:
         assert any("are finished with the adapters that they began with" in note for note in found.notes)
         assert not found.refusals
         refused = planned({"addresses": [address], "adapters": "loaded"}).refusals
-        assert any("The model has no adapters. Set model.lora" in refusal for refusal in refused)
+        assert any("the model has no adapters. Set model.lora" in refusal for refusal in refused)
     closed = StandIn()
     closed.down = ("/v1/load_lora_adapter", b"")
     closed.fault = lambda path, body, answer: (404, b"") if path == closed.down[0] else answer

@@ -137,7 +137,7 @@ def _capital(text: str, what: str) -> str:
     gives a value), this program's, or a quotation.
     """
     first = [*text.split(maxsplit=1), ""][0].rstrip(",:;")
-    named = first == "grouprl" or not first.isalpha() or re.search(rf"\b{first}'?( ?=|:)", what)
+    named = first == "grouprl" or not first.isalpha() or re.search(rf"(?<![\w.]){first}'?( ?=|:)", what)
     return text if named else text[0].upper() + text[1:]
 
 
