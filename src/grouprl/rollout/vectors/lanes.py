@@ -9,9 +9,9 @@ insert one (`AutoresetMode.NEXT_STEP`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 Action = int | np.ndarray
+Result = TypeVar("Result")
 _NUMBERS = (int, float, np.number)
 
 
@@ -78,7 +79,7 @@ class LateCall(RunError):
     """An environment did not return in time."""
 
 
-def in_time(method: str, clock: CallClock, act: Callable[..., Any], *given: object) -> Any:
+def in_time(method: str, clock: CallClock, act: Callable[..., Result | Awaitable[Result]], *given: object) -> Result:
     """Return the result of `act(*given)`, a call of `method`; a coroutine's is waited for.
 
     Raises LateCall if it takes longer than a running clock allows.
