@@ -189,3 +189,9 @@ def test_the_total_of_segments_of_one_value_is_that_of_any_others(values: list[f
     twice_n = levels.total(torch.cat([value_n, torch.zeros(1, dtype=torch.float64)]), torch.tensor([*order, order[-1]]))
     assert found_n.tolist() == twice_n[:-1].tolist()
     assert torch.signbit(found_n).tolist() == torch.signbit(twice_n[:-1]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float64])
+@pytest.mark.parametrize("ids", [[0, 1, 2], [0, 1, 1]])
+def test_a_total_has_the_type_of_its_values(dtype: torch.dtype, ids: list[int]) -> None:
+    assert levels.total(torch.ones(3, dtype=dtype), torch.tensor(ids)).dtype == dtype

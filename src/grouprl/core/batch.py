@@ -200,10 +200,10 @@ class Batch:
         """[B] int64: number of action tokens of each sequence."""
         return self.mask_bt.sum(1)
 
-    def from_source(self, *names: str) -> Tensor:
-        """[B] bool: rows that come from one of the sources `names` (see `SOURCES`)."""
+    def from_source(self, name: str, *more: str) -> Tensor:
+        """[B] bool: rows that come from the source `name` or from one of `more` (see `SOURCES`)."""
         source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
-        return reduce(or_, (source_b == SOURCES[name] for name in names))
+        return reduce(or_, (source_b == SOURCES[name] for name in (name, *more)))
 
     def need(self, name: str, reader: str) -> Any:
         """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""

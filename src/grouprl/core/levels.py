@@ -48,7 +48,7 @@ def total(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tens
     index_n, k = compact(id_n)
     term_n = value_n if weight_n is None else value_n * weight_n.to(value_n.dtype)
     if k == len(id_n):  # every value is a segment of its own
-        return term_n + 0
+        return value_n.new_zeros(k) + term_n
     return value_n.new_zeros(k).index_add_(0, index_n, term_n)[index_n]
 
 
