@@ -19,6 +19,14 @@ GRPO_PAPER = Paper(
     "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", "2402.03300", 2024
 )
 PPO_PAPER = Paper("Proximal Policy Optimization Algorithms", "1707.06347", 2017)
+FISHER_PAPER = Paper(
+    "Stochastic Policy Gradient Methods: Improved Sample Complexity for Fisher-non-degenerate Policies",
+    "2302.01734",
+    2023,
+)
+GPM_PAPER = Paper(
+    "General Preference Modeling with Preference Representations for Aligning Language Models", "2410.02197", 2024
+)
 
 CLIPS = ("clip_low", "clip_high")
 GROUP = ("scale", "eps", "alone")

@@ -5,15 +5,9 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.hessian_aided import HessianAided
 from grouprl.core.numbers import NonNegative
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import in_the_update
-
-FISHER_PAPER = Paper(
-    "Stochastic Policy Gradient Methods: Improved Sample Complexity for Fisher-non-degenerate Policies",
-    "2302.01734",
-    2023,
-)
+from grouprl.methods.settings import FISHER_PAPER, in_the_update
 
 
 def harpg(base: Method, power: NonNegative = 1.0, decay: NonNegative = 1.0, normalised: bool = True) -> Method:

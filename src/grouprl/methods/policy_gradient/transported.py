@@ -6,9 +6,8 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.transported import Transported
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Reduction
-from grouprl.methods.policy_gradient.hessian_aided import FISHER_PAPER
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import in_the_update
+from grouprl.methods.settings import FISHER_PAPER, in_the_update
 
 
 def n_pg_igt(base: Method, power: NonNegative = 0.8, decay: NonNegative = 1.0) -> Method:

@@ -10,14 +10,11 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair
 from grouprl.algorithms.score.papers.preference_score import PreferenceScore
 from grouprl.core.numbers import Count, Positive
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden
 from grouprl.methods.preference.composing import TIES
 from grouprl.methods.preference.reward_models import TRAINS
 from grouprl.methods.registry import entry
-
-GPM_PAPER = Paper(
-    "General Preference Modeling with Preference Representations for Aligning Language Models", "2410.02197", 2024
-)
+from grouprl.methods.settings import GPM_PAPER
 
 
 def gpm(blocks: Count = 2, tau: Positive = 0.1) -> Method:

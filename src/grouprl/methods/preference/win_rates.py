@@ -21,10 +21,10 @@ from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import REFERENCE, TIES, of_pairs, one_pair
-from grouprl.methods.preference.general import GPM_PAPER
 from grouprl.methods.preference.online import DPO_PAIR, ITERATES, ONLINE, ROUNDS, SEVERAL
 from grouprl.methods.preference.play import BOTH, BY, WINS, WON, judged
 from grouprl.methods.registry import entry
+from grouprl.methods.settings import GPM_PAPER
 
 DNO_PAPER = Paper(
     "Direct Nash Optimization: Teaching Language Models to Self-Improve with General Preferences",
